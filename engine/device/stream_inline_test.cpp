@@ -1,0 +1,126 @@
+// Inline execution: a kMayInline command runs on the submitting thread if the policy says so and the stream
+// is idle.
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "engine/base/spin_wait.h"
+#include "engine/testing/device_fixtures.h"
+#include "engine/testing/gate.h"
+
+namespace neuron {
+namespace {
+
+class StreamInlineTest : public ::testing::Test {
+ protected:
+  std::thread::id thread_of_next_command(RunMode mode) {
+    std::thread::id id;
+    submit(stream_, [&] { id = std::this_thread::get_id(); }, mode);
+    EXPECT_EQ(stream_.synchronize(), nullptr);
+    return id;
+  }
+
+  const InlinePolicyScope policy_{InlinePolicy::kAlways};
+  std::unique_ptr<Core> core_ = make_test_core();
+  Stream& stream_ = core_->default_stream();
+};
+
+TEST_F(StreamInlineTest, AnIdleStreamRunsOnTheSubmitter) {
+  EXPECT_EQ(thread_of_next_command(RunMode::kMayInline), std::this_thread::get_id());
+  const StreamPosition position = submit(stream_, [] {}, RunMode::kMayInline);
+  EXPECT_TRUE(stream_.reached(position));
+}
+
+TEST_F(StreamInlineTest, QueuedCommandsNeverDo) {
+  EXPECT_NE(thread_of_next_command(RunMode::kQueued), std::this_thread::get_id());
+}
+
+TEST_F(StreamInlineTest, NoneDoesWhenThePolicyIsNever) {
+  const InlinePolicyScope never(InlinePolicy::kNever);
+  EXPECT_NE(thread_of_next_command(RunMode::kMayInline), std::this_thread::get_id());
+}
+
+TEST_F(StreamInlineTest, ABusyStreamQueues) {
+  Gate gate;
+  stream_.submit(gate.command());
+  std::thread::id id;
+  const StreamPosition position =
+      submit(stream_, [&] { id = std::this_thread::get_id(); }, RunMode::kMayInline);
+  EXPECT_FALSE(stream_.reached(position));
+  gate.open();
+  EXPECT_EQ(stream_.synchronize(), nullptr);
+  EXPECT_NE(id, std::this_thread::get_id());
+  // Idle again, it is inline again, though the stream has a thread now.
+  EXPECT_EQ(thread_of_next_command(RunMode::kMayInline), std::this_thread::get_id());
+}
+
+TEST_F(StreamInlineTest, OthersQueueBehindAnInlineCommand) {
+  Gate gate;
+  int value = 0;
+  std::thread runner([&] {
+    stream_.submit(gate.command(RunMode::kMayInline));
+    // The stream's thread may have run more meanwhile, but not before this command.
+  });
+  gate.wait_for_arrival();
+  EXPECT_FALSE(stream_.query());
+  const StreamPosition second = submit(stream_, [&] { value = value * 10 + 1; }, RunMode::kMayInline);
+  submit(stream_, [&] { value = value * 10 + 2; });
+  EXPECT_FALSE(stream_.reached(second));
+  gate.open();
+  EXPECT_EQ(stream_.synchronize(), nullptr);
+  EXPECT_EQ(value, 12);
+  runner.join();
+}
+
+TEST_F(StreamInlineTest, AnInlineCommandMaySubmitToItsStream) {
+  std::vector<int> order;
+  submit(
+      stream_,
+      [&] {
+        submit(stream_, [&] { order.push_back(2); }, RunMode::kMayInline);
+        order.push_back(1);
+      },
+      RunMode::kMayInline);
+  EXPECT_EQ(stream_.synchronize(), nullptr);
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
+// Plain shared data again: inline and queued commands of many threads still run one at a time, by position.
+TEST_F(StreamInlineTest, ConcurrentSubmittersKeepOrder) {
+  constexpr int kThreads = 4;
+  constexpr int kEach = 5000;
+  std::vector<int> next(kThreads, 0);
+  int wrong = 0;
+  std::vector<std::thread> submitters;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    submitters.emplace_back([&, thread] {
+      for (int i = 0; i < kEach; ++i) {
+        const RunMode mode = (i + thread) % 5 == 0 ? RunMode::kQueued : RunMode::kMayInline;
+        submit(
+            stream_,
+            [&, thread, i] {
+              int& expected = next[static_cast<std::size_t>(thread)];
+              if (expected != i) ++wrong;
+              expected = i + 1;
+            },
+            mode);
+      }
+    });
+  }
+  for (auto& submitter : submitters) submitter.join();
+  EXPECT_EQ(stream_.synchronize(), nullptr);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(stream_.completed(), StreamPosition{kThreads} * kEach);
+}
+
+TEST_F(StreamInlineTest, AFailureInlineBecomesTheStreamsError) {
+  submit(stream_, []() -> void { throw std::runtime_error("inline failure"); }, RunMode::kMayInline, "mm");
+  const StreamErrorPtr error = stream_.synchronize();
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->op, "mm");
+  EXPECT_EQ(error->status.message(), "inline failure");
+}
+
+}  // namespace
+}  // namespace neuron

@@ -1,0 +1,85 @@
+// StreamQueue: the run-ahead ring behind a Stream, and the thread that drains it. Internal to the device
+// layer.
+//
+// Positions decide who runs a command; there is no role to take and give back:
+// - Under the submission lock a command gets the next position. Either its pointer goes into the ring, for
+// the
+//   thread, or (stream idle, command may run inline) a null goes there, and the submitter runs it after
+//   unlocking.
+// - Whoever owns position p publishes completed = p. The thread runs p only after completed = p - 1, and
+// passes over
+//   a null by waiting for its owner. So one command runs at a time, in order, and nobody runs under a lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/base/spin_wait.h"
+#include "engine/device/command.h"
+#include "engine/device/stream.h"
+#include "engine/device/stream_errors.h"
+
+namespace neuron {
+
+class StreamQueue {
+ public:
+  StreamQueue(Stream& stream, const RunAheadLimits& limits);
+  // Drains, then joins the thread.
+  ~StreamQueue();
+  StreamQueue(const StreamQueue&) = delete;
+  StreamQueue& operator=(const StreamQueue&) = delete;
+
+  StreamPosition submit(std::unique_ptr<Command> command);
+  StreamPosition submit_locked(std::unique_ptr<Command> command);
+  std::mutex& submission() { return submission_; }
+
+  StreamPosition submitted() const { return submitted_.load(std::memory_order_acquire); }
+  StreamPosition completed() const { return completed_.load(); }
+  bool wait(StreamPosition position, Deadline deadline) { return completed_.wait(position, deadline); }
+
+  bool runs_here() const;
+  void close() { closed_.store(true, std::memory_order_seq_cst); }
+
+  StreamErrors& errors() { return errors_; }
+  // Requires: runs_here().
+  void poison(StreamErrorPtr error) { errors_.add(running_, std::move(error)); }
+
+ private:
+  bool refuses() const;
+  void refuse(std::unique_ptr<Command> command);
+  StreamPosition enqueue(std::unique_ptr<Command> command);
+  void wait_for_room(StreamPosition position, std::uint64_t held_bytes);
+  bool start_thread();
+  void drain();
+  void drain_up_to(StreamPosition last);
+  void execute(Command* command, StreamPosition position);
+  bool run(Command& command);
+
+  Stream& stream_;
+  const RunAheadLimits limits_;
+  std::vector<Command*> ring_;  // a power of two slots; position p has slot p & mask_
+  const StreamPosition mask_;
+
+  // The submitter's side.
+  alignas(64) std::mutex submission_;
+  std::atomic<StreamPosition> submitted_{0};
+  WaitCounter queued_;  // position of the last command for the thread; kStop ends it
+  std::atomic<std::uint64_t> held_bytes_{0};
+  std::atomic<bool> closed_{false};
+  std::thread thread_;
+
+  // The side of whoever runs the present command.
+  alignas(64) WaitCounter completed_;
+  StreamPosition running_ = 0;
+  StreamErrors errors_;
+};
+
+// Of stream.h: what every thread of a stream runs first.
+std::function<void()> stream_thread_initializer();
+
+}  // namespace neuron

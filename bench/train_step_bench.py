@@ -1,0 +1,96 @@
+"""Training step of a GPT on neuron against CPU eager: both sides in this process, step by step in turn.
+
+Prints the median step of each side, wall and CPU time, and their ratio; --json writes the same. With --processes 2, that
+many such processes run at once and each prints its own line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+from gpt import GPT, loss_of
+
+import torch_neuronx  # noqa: F401
+
+
+class Side:
+    """One device's model and the times of its steps."""
+
+    def __init__(self, device: str, batch: int, sequence: int, vocabulary: int) -> None:
+        torch.manual_seed(0)
+        self.device = device
+        self.model = GPT(vocabulary=vocabulary, sequence=sequence).to(device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        generator = torch.Generator().manual_seed(1)
+        tokens = torch.randint(0, vocabulary, (batch, sequence + 1), generator=generator)
+        self.tokens, self.targets = tokens[:, :-1].to(device), tokens[:, 1:].to(device)
+        self.wall: list[float] = []
+        self.cpu: list[float] = []
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        loss = loss_of(self.model, self.tokens, self.targets)
+        loss.backward()
+        self.optimizer.step()
+
+    def timed(self, steps: int) -> None:
+        wall, cpu = time.perf_counter(), time.process_time()
+        for _ in range(steps):
+            self.step()
+        if self.device == "neuron":
+            torch.neuron.synchronize()
+        self.wall.append((time.perf_counter() - wall) / steps)
+        self.cpu.append((time.process_time() - cpu) / steps)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=2, help="steps a round")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--sequence", type=int, default=64)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    if args.processes > 1:
+        child = [sys.executable, __file__, "--threads", str(args.threads), "--rounds", str(args.rounds)]
+        running = [subprocess.Popen(child) for _ in range(args.processes)]
+        sys.exit(max(process.wait() for process in running))
+    torch.set_num_threads(args.threads)
+    cpu, neuron = (Side(device, args.batch, args.sequence, 512) for device in ("cpu", "neuron"))
+    for side in (cpu, neuron):
+        side.timed(5)
+        side.wall.clear()
+        side.cpu.clear()
+    for _ in range(args.rounds):
+        cpu.timed(args.steps)
+        neuron.timed(args.steps)
+    wall = statistics.median(n / c for n, c in zip(neuron.wall, cpu.wall, strict=True))
+    busy = statistics.median(n / c for n, c in zip(neuron.cpu, cpu.cpu, strict=True))
+    result = {
+        "threads": args.threads,
+        "batch": args.batch,
+        "sequence": args.sequence,
+        "cpu_ms": statistics.median(cpu.wall) * 1e3,
+        "neuron_ms": statistics.median(neuron.wall) * 1e3,
+        "wall_ratio": wall,
+        "cpu_time_ratio": busy,
+    }
+    print(
+        f"GPT step, {args.threads} thread(s): cpu {result['cpu_ms']:.2f} ms, neuron {result['neuron_ms']:.2f} ms, "
+        f"wall {wall:.3f}x, CPU time {busy:.3f}x"
+    )
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(result, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+// What a Communicator holds. Internal to this folder.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "engine/collectives/communicator.h"
+#include "engine/collectives/group.h"
+
+namespace neuron {
+
+class Communicator::Impl {
+ public:
+  explicit Impl(std::unique_ptr<Group> joined)
+      : group(std::move(joined)), timeout(group->options().timeout) {}
+
+  std::chrono::nanoseconds timeout_of(const CollectiveRequest& request) const {
+    return request.timeout.count() > 0 ? request.timeout : timeout.load(std::memory_order_relaxed);
+  }
+  // A request (or unit) is in flight from before it takes its number until its outcome is known. Begun, it is refused
+  // when the group is destroyed or in error; destroy() first refuses, then waits.
+  Status begin();
+  void end();
+
+  const std::unique_ptr<Group> group;
+  std::atomic<std::chrono::nanoseconds> timeout;
+
+  // Held from the taking of a number until the command is in its stream, so that no stream has two commands of
+  // the group in another order than that of their numbers. Taken before a stream's submission lock.
+  std::mutex order;
+  std::atomic<std::uint64_t> next_sequence{1};
+  std::atomic<bool> destroyed{false};
+
+  std::atomic<std::uint64_t> in_flight{0};
+  std::mutex drained_mutex;
+  std::condition_variable drained;
+};
+
+}  // namespace neuron

@@ -1,0 +1,105 @@
+// Group: what the threads of one rank need while they run a collective: the control block, the mapped heaps,
+// the watch on the members, the group's error. Internal to this folder; owned by the Communicator.
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/deadline.h"
+#include "engine/base/result.h"
+#include "engine/collectives/bootstrap.h"
+#include "engine/collectives/communicator.h"
+#include "engine/collectives/control_block.h"
+#include "engine/collectives/peer_memory.h"
+#include "engine/collectives/peer_watch.h"
+
+namespace neuron {
+
+class Group {
+ public:
+  static Result<std::unique_ptr<Group>> create(const CommunicatorOptions& options, Bootstrap& bootstrap);
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  const CommunicatorOptions& options() const { return options_; }
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  const ControlBlock& control() const { return control_; }
+  std::byte* heap_base(int rank) const { return heaps_[static_cast<std::size_t>(rank)]->base(); }
+  const PeerWatch& watch() const { return watch_; }
+  Member& own() const { return control_.member(rank()); }
+  // "group 'world' (2 ranks)"
+  std::string title() const;
+  // "rank 1", with the job's rank where it differs.
+  std::string rank_name(int rank) const;
+
+  // ---- the group's error ----
+  bool failed() const {
+    return control_.header().error_state.load(std::memory_order_seq_cst) != ErrorState::kNone;
+  }
+  Status error() const;  // ok while not failed()
+  // The first to fail writes the report, to all members and to stderr; later ones change nothing.
+  void fail(StatusCode code, const std::string& message);
+
+  // This rank makes no further call. Idempotent.
+  void leave() const;
+
+  // ---- waiting ----
+  // After a change that members may wait for (stored seq_cst): wakes those that sleep.
+  void wake_members() const;
+  // Until done() is true or the group has failed: ok or the group's error. on_tick() is called some 50 times
+  // a second while nothing happens; it looks for reasons to give up and calls fail() when it finds one.
+  template <typename Done, typename Tick>
+  Status wait(Done&& done, Tick&& on_tick) {
+    // First without pauses, which cost more than a message between two processors, and without a look at the clock.
+    for (int i = 0; i <= eager_looks_; ++i) {
+      if (done()) return Status::ok();
+    }
+    SpinBudget budget = spin_budget_;
+    for (;;) {
+      const auto ready = [&] { return done() || failed(); };
+      if (own().doorbell.wait(ready, Deadline::after(kTick), budget)) return done() ? Status::ok() : error();
+      on_tick();
+      budget = {.pauses = 0, .yield_ns = 0};
+    }
+  }
+
+  // ---- reuse of slots ----
+  // True when every member has finished `sequence` - slots, so that its slot may be written.
+  bool slot_is_free(std::uint64_t sequence);
+  // Numbers below are known to be finished by all; `bound` comes from their records.
+  void note_finished_below(std::uint64_t bound);
+  // This rank has finished `sequence`; any order, each number once.
+  void finish(std::uint64_t sequence);
+
+  // After an error: no living member is in the middle of a copy, so that none will touch this rank's blocks
+  // any more.
+  bool copies_have_ended() const;
+  // Waits for that, at most a second.
+  bool wait_for_copies_to_end() const;
+
+ private:
+  static constexpr std::chrono::milliseconds kTick{20};
+
+  explicit Group(const CommunicatorOptions& options) : options_(options) {}
+  Status make_control_block(int* fd);
+  Status join(Bootstrap& bootstrap);
+
+  CommunicatorOptions options_;
+  SpinBudget spin_budget_;
+  int eager_looks_ = 200;
+  std::shared_ptr<PeerMemory> control_memory_;
+  ControlBlock control_;
+  std::vector<std::shared_ptr<PeerMemory>> heaps_;
+  PeerWatch watch_;
+  std::atomic<std::uint64_t> finished_by_all_below_{1};
+  std::atomic<std::uint64_t> finished_ahead_{0};  // bit (s % 64): s is finished, but not every number below it
+};
+
+}  // namespace neuron

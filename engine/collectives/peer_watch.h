@@ -1,0 +1,36 @@
+// PeerWatch: which member processes have ended, and how.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace neuron {
+
+class PeerWatch {
+ public:
+  PeerWatch() = default;
+  ~PeerWatch();
+  PeerWatch(const PeerWatch&) = delete;
+  PeerWatch& operator=(const PeerWatch&) = delete;
+
+  // Members that are threads of this process, or whose process the system does not show us (pid 0), are never
+  // seen to end.
+  void add(int rank, int pid);
+
+  // The members whose process has ended. Never blocks; a system call. Any thread.
+  std::vector<int> dead() const;
+  bool is_dead(int rank) const;
+  // "pid 123, killed by signal 9 (Killed)", as far as the system tells.
+  std::string obituary(int rank) const;
+
+ private:
+  struct Watched {
+    int rank;
+    int pid;
+    int pidfd;
+  };
+  const Watched* find(int rank) const;
+  std::vector<Watched> watched_;
+};
+
+}  // namespace neuron

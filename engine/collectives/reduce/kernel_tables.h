@@ -1,0 +1,14 @@
+// The kernels of each instruction set; one source file for each, compiled with its own flags.
+#pragma once
+
+#include "engine/collectives/reduce/reduce.h"
+
+namespace neuron {
+
+ReduceKernel scalar_kernel(DType dtype, ReduceOp op);
+#if defined(__x86_64__)
+ReduceKernel avx2_kernel(DType dtype, ReduceOp op);
+ReduceKernel avx512_kernel(DType dtype, ReduceOp op);
+#endif
+
+}  // namespace neuron

@@ -1,0 +1,8 @@
+#include "engine/collectives/reduce/kernel_tables.h"
+#include "engine/collectives/reduce/reduce_kernels-inl.h"
+
+namespace neuron {
+
+ReduceKernel scalar_kernel(DType dtype, ReduceOp op) { return select_kernel(dtype, op); }
+
+}  // namespace neuron

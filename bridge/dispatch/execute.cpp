@@ -1,0 +1,185 @@
+#include "bridge/dispatch/execute.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
+
+#include "bridge/dispatch/call_key.h"
+#include "bridge/dispatch/kernel_scope.h"
+#include "bridge/dispatch/op_counters.h"
+#include "bridge/dispatch/plan_command.h"
+#include "bridge/runtime/allocator.h"
+#include "bridge/runtime/devices.h"
+#include "bridge/runtime/generator.h"
+#include "bridge/runtime/streams.h"
+#include "engine/base/env.h"
+
+namespace neuron::bridge {
+
+namespace {
+
+// The kernel would check these itself, but aliases hide that two tensors share a storage.
+bool written_overlaps_partially(const CallKey& key) {
+  for (const TensorArgument& written : key.tensors) {
+    if (!written.written) continue;
+    const auto* storage = written.tensor->storage().unsafeGetStorageImpl();
+    for (const TensorArgument& other : key.tensors) {
+      if (&other == &written || other.tensor->storage().unsafeGetStorageImpl() != storage) continue;
+      if (at::get_overlap_status(written.tensor->unsafeGetTensorImpl(), other.tensor->unsafeGetTensorImpl()) ==
+          at::MemOverlapStatus::Partial) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+at::Tensor make_output(const OutputSpec& spec, c10::DataPtr data) {
+  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), spec.nbytes,
+                                                             std::move(data), &device_allocator(), true));
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(spec.dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(spec.sizes, spec.strides);
+  return tensor;
+}
+
+// mt19937 takes 32 bits of seed: mix, so that neighbouring offsets do not look alike.
+std::uint64_t mix(PhiloxState state) {
+  std::uint64_t x = state.seed * 0x9E3779B97F4A7C15ULL + state.offset;
+  x ^= x >> 30;
+  x *= 0xBF58476D1CE4E5B9ULL;
+  x ^= x >> 27;
+  x *= 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
+at::Generator reserve_generator(const OpInfo& info, const torch::jit::Stack& stack, c10::DeviceIndex device) {
+  std::optional<at::Generator> given;
+  const std::size_t first = stack.size() - info.arguments.size();
+  for (std::size_t i = 0; i < info.arguments.size(); ++i) {
+    const c10::IValue& value = stack[first + i];
+    if (info.arguments[i].kind == ArgumentKind::kGenerator && value.isGenerator()) given = value.toGenerator();
+  }
+  return at::detail::createCPUGenerator(mix(reserve_random(given, device, 4)));
+}
+
+void replace_arguments(const Plan& plan, std::vector<at::Tensor> outputs, torch::jit::Stack& stack) {
+  const OpInfo& info = plan.info;
+  if (info.style == OutputStyle::kWritesArguments) {
+    c10::SmallVector<c10::IValue, 4> returned;
+    const std::size_t first = stack.size() - info.arguments.size();
+    for (const std::size_t index : info.returned_arguments) returned.push_back(stack[first + index]);
+    torch::jit::drop(stack, info.arguments.size());
+    for (auto& value : returned) stack.push_back(std::move(value));
+    return;
+  }
+  torch::jit::drop(stack, info.arguments.size());
+  if (plan.returns_list) {
+    stack.emplace_back(c10::List<at::Tensor>(outputs));
+    return;
+  }
+  for (auto& output : outputs) stack.emplace_back(std::move(output));
+}
+
+void submit(const PlanPtr& plan, const CallKey& key, torch::jit::Stack& stack) {
+  Stream& stream = current_stream(key.device);
+  std::unique_ptr<PlanCommand> command = plan->take_command(key, stack);
+  std::vector<at::Tensor> outputs;
+  outputs.reserve(plan->outputs.size());
+  for (std::size_t i = 0; i < plan->outputs.size(); ++i) {
+    const OutputSpec& spec = plan->outputs[i];
+    if (!spec.defined) {
+      outputs.emplace_back();
+      continue;
+    }
+    c10::DataPtr data = allocate_on(stream, spec.nbytes);
+    command->set_output(i, data.get());
+    outputs.push_back(make_output(spec, std::move(data)));
+  }
+  if (plan->info.random) command->set_generator(reserve_generator(plan->info, stack, key.device));
+  command->set_threads(intra_op_threads());
+  const StreamPosition position = stream.submit(std::move(command));
+  for (const TensorArgument& argument : key.tensors) {
+    if (!argument.host_scalar) record_use(*argument.tensor, stream, position);
+  }
+  count_executed(plan->info.name);
+  replace_arguments(*plan, std::move(outputs), stack);
+  if (env().launch_blocking) synchronize(stream);
+}
+
+// Does the trial run of a call whose meta function is not the kernel's own agree with the plan?
+bool agrees(const Plan& plan, const torch::jit::Stack& stack) {
+  const auto same = [](const OutputSpec& spec, const at::Tensor& tensor) {
+    if (!spec.defined || !tensor.defined()) return spec.defined == tensor.defined();
+    return tensor.sizes() == at::IntArrayRef(spec.sizes) && tensor.scalar_type() == spec.dtype;
+  };
+  if (plan.returns_list) {
+    const auto list = stack.back().toTensorList();
+    if (list.size() != plan.outputs.size()) return false;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (!same(plan.outputs[i], list.get(i))) return false;
+    }
+    return true;
+  }
+  for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
+    if (!same(plan.outputs[i], stack[stack.size() - plan.outputs.size() + i].toTensor())) return false;
+  }
+  return true;
+}
+
+// Kernels without a size computation of their own are tried once, on the caller, before a plan is believed: some meta
+// functions misstate a shape. What the trial returned has the right strides, too.
+void execute_trial(const PlanPtr& plan, torch::jit::Stack& stack) {
+  const OpInfo& info = plan->info;
+  execute_drained(info, "the first call of its kind is a trial", stack);
+  if (info.style == OutputStyle::kWritesArguments) return;
+  if (!agrees(*plan, stack)) {
+    plan->asynchronous = false;
+    plan->reason = "its meta function misstates the result";
+    return;
+  }
+  for (std::size_t i = 0; i < plan->outputs.size(); ++i) {
+    OutputSpec& spec = plan->outputs[i];
+    if (!spec.defined) continue;
+    const at::Tensor tensor = plan->returns_list ? stack.back().toTensorList().get(i)
+                                                 : stack[stack.size() - plan->outputs.size() + i].toTensor();
+    spec.strides.assign(tensor.strides().begin(), tensor.strides().end());
+  }
+}
+
+// True when an out= argument was given the size that the call makes of it, so that the call has another key now.
+bool resized_outputs(const Plan& plan, const torch::jit::Stack& stack) {
+  const std::size_t first = stack.size() - plan.info.arguments.size();
+  for (const Resize& resize : plan.resizes) {
+    const at::Tensor& out = stack[first + resize.argument].toTensor();
+    out.resize_(resize.sizes);
+    if (!resize.strides.empty()) out.as_strided_(resize.sizes, resize.strides);
+  }
+  return !plan.resizes.empty();
+}
+
+}  // namespace
+
+void execute(const OpInfo& info, PlanCache& cache, torch::jit::Stack& stack) {
+  CallKey key;
+  key.build(info, stack);
+  if (key.obstacle != nullptr) return execute_drained(info, key.obstacle, stack);
+  PlanPtr plan = cache.find(key);
+  if (!plan) {
+    plan = make_plan(info, key, stack);
+    if (plan->asynchronous && !info.structured && info.style != OutputStyle::kWritesArguments) {
+      execute_trial(plan, stack);
+      cache.insert(key, plan);
+      return;
+    }
+    cache.insert(key, plan);
+  }
+  if (!plan->asynchronous) return execute_drained(info, plan->reason, stack);
+  if (resized_outputs(*plan, stack)) return execute(info, cache, stack);
+  if (info.style == OutputStyle::kWritesArguments && written_overlaps_partially(key)) {
+    return execute_drained(info, "an argument to be written to overlaps with another", stack);
+  }
+  submit(plan, key, stack);
+}
+
+}  // namespace neuron::bridge

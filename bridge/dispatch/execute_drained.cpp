@@ -1,0 +1,233 @@
+// The drained path: see execute.h.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/util/SmallVector.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "bridge/dispatch/execute.h"
+#include "bridge/dispatch/kernel_scope.h"
+#include "bridge/dispatch/op_counters.h"
+#include "bridge/runtime/alias.h"
+#include "bridge/runtime/allocator.h"
+#include "bridge/runtime/devices.h"
+#include "bridge/runtime/generator.h"
+#include "bridge/runtime/streams.h"
+
+namespace neuron::bridge {
+
+namespace {
+
+bool on_device(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == c10::DeviceType::PrivateUse1;
+}
+
+// Device tensors as CPU tensors for one call. Tensors that share a storage share one here too, so that the kernel's own
+// checks for overlap see what the user wrote.
+class CallOnHost {
+ public:
+  CallOnHost(const OpInfo& info, torch::jit::Stack& stack) : info_(info) {
+    const std::size_t first = stack.size() - info.arguments.size();
+    for (std::size_t i = 0; i < info.arguments.size(); ++i) find_device(stack[first + i]);
+    stream_ = &current_stream(device_);
+    synchronize(*stream_);
+    for (std::size_t i = 0; i < info.arguments.size(); ++i) {
+      arguments_.push_back(to_host(stack[first + i], info.arguments[i]));
+    }
+  }
+
+  torch::jit::Stack& arguments() { return arguments_; }
+
+  // What the kernel returned, on the device.
+  c10::IValue to_device(const c10::IValue& value) {
+    if (value.isTensor()) return to_device(value.toTensor());
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const c10::IValue& element : value.toListRef()) list.push_back(to_device(element.toTensor()));
+      return list;
+    }
+    return value;
+  }
+
+  // out= arguments that the kernel gave another size get its strides, too.
+  void finish_outputs() {
+    for (auto& [device, host] : outputs_) {
+      if (device.sizes() != host.sizes()) {
+        device.resize_(host.sizes());
+        if (host.is_non_overlapping_and_dense()) device.as_strided_(host.sizes(), host.strides());
+      }
+      device.copy_(host);
+    }
+  }
+
+ private:
+  void find_device(const c10::IValue& value) {
+    if (value.isTensor()) {
+      note(value.toTensor());
+    } else if (value.isTensorList() || value.isOptionalTensorList()) {
+      for (const c10::IValue& element : value.toListRef()) {
+        if (!element.isNone()) note(element.toTensor());
+      }
+    } else if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1 && device_ < 0) {
+      device_ = resolve(value.toDevice().index());
+    }
+  }
+
+  void note(const at::Tensor& tensor) {
+    if (!on_device(tensor)) {
+      host_dimensions_ = host_dimensions_ || (tensor.defined() && tensor.device().is_cpu() && tensor.dim() > 0);
+      return;
+    }
+    TORCH_CHECK(tensor.layout() == at::kStrided, info_.name, ": ", tensor.layout(),
+                " tensors are not supported on neuron; use a strided tensor, or .cpu()");
+    TORCH_CHECK(device_ < 0 || device_ == tensor.device().index(), info_.name,
+                ": Expected all tensors to be on the same device, but found at least two devices, neuron:",
+                static_cast<int>(device_), " and ", tensor.device(), "!");
+    device_ = tensor.device().index();
+  }
+
+  c10::IValue to_host(const c10::IValue& value, const ArgumentInfo& argument) {
+    if (value.isTensor()) return to_host(value.toTensor(), argument);
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const c10::IValue& element : value.toListRef()) list.push_back(to_host(element.toTensor(), argument));
+      return list;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const c10::IValue& element : value.toListRef()) {
+        list.push_back(element.isNone() ? std::nullopt
+                                        : std::optional<at::Tensor>(to_host(element.toTensor(), argument)));
+      }
+      return list;
+    }
+    if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1) return c10::Device(at::kCPU);
+    if (argument.kind == ArgumentKind::kGenerator) {
+      std::optional<at::Generator> given;
+      if (value.isGenerator()) given = value.toGenerator();
+      const PhiloxState state = reserve_random(given, device_, 4);
+      return at::detail::createCPUGenerator(state.seed ^ (state.offset * 0x9E3779B97F4A7C15ULL));
+    }
+    return value;
+  }
+
+  at::Tensor to_host(const at::Tensor& tensor, const ArgumentInfo& argument) {
+    if (!on_device(tensor)) return tensor;
+    if (argument.is_out && !shares_storage(tensor)) {
+      // May grow: memory of its own. Its old contents do not matter.
+      at::Tensor host =
+          at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU).pinned_memory(false));
+      outputs_.emplace_back(tensor, host);
+      return host;
+    }
+    at::Tensor alias = make_alias(tensor);
+    alias.unsafeGetTensorImpl()->set_storage_keep_dtype(shared_storage(tensor));
+    alias.unsafeGetTensorImpl()->set_storage_offset(tensor.storage_offset());
+    aliases_.emplace_back(tensor, alias);
+    return alias;
+  }
+
+  // Does another argument before this one look at the same memory? out= arguments come last.
+  bool shares_storage(const at::Tensor& tensor) const {
+    const auto* device = tensor.storage().unsafeGetStorageImpl();
+    return std::any_of(storages_.begin(), storages_.end(), [device](const auto& known) { return known.first == device; });
+  }
+
+  c10::Storage shared_storage(const at::Tensor& tensor) {
+    const auto* device = tensor.storage().unsafeGetStorageImpl();
+    for (const auto& [known, host] : storages_) {
+      if (known == device) return host;
+    }
+    c10::Storage host(c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), tensor.storage().nbytes(),
+        c10::DataPtr(const_cast<void*>(tensor.storage().data()), at::kCPU), nullptr, false));
+    storages_.emplace_back(device, host);
+    return host;
+  }
+
+  at::Tensor to_device(const at::Tensor& result) {
+    if (!result.defined() || !result.device().is_cpu()) return result;
+    for (const auto& [device, host] : outputs_) {
+      if (host.is_same(result)) return device;
+    }
+    for (const auto& [device, host] : aliases_) {
+      if (host.is_same(result)) return device;
+    }
+    for (const auto& [device, host] : aliases_) {
+      if (host.storage().unsafeGetStorageImpl() == result.storage().unsafeGetStorageImpl()) {
+        return device.as_strided(result.sizes(), result.strides(), result.storage_offset());
+      }
+    }
+    at::Tensor copy = at::empty_strided(result.sizes(), result.strides(),
+                                        result.options().device(neuron_device(device_)).requires_grad(false));
+    const std::size_t nbytes = extent_bytes(result.sizes(), result.strides(), result.itemsize());
+    // Fresh memory of a stream that is drained: nobody else uses it.
+    if (nbytes > 0) std::memcpy(copy.data_ptr(), result.const_data_ptr(), nbytes);
+    return copy;
+  }
+
+  const OpInfo& info_;
+  c10::DeviceIndex device_ = -1;
+  bool host_dimensions_ = false;
+  Stream* stream_ = nullptr;
+  torch::jit::Stack arguments_;
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> outputs_;
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 4> aliases_;
+  c10::SmallVector<std::pair<const c10::StorageImpl*, c10::Storage>, 4> storages_;
+};
+
+// Operators that take indices from the host, as CUDA's do.
+bool takes_host_tensors(const OpInfo& info) {
+  static const std::unordered_set<std::string> kIndexing = {
+      "aten::index",         "aten::index_put",        "aten::index_put_",
+      "aten::_unsafe_index", "aten::_unsafe_index_put", "aten::_index_put_impl_"};
+  const std::string& name = info.op.schema().name();
+  return kIndexing.count(name) > 0 || name.rfind("aten::", 0) != 0;
+}
+
+void check_devices(const OpInfo& info, const torch::jit::Stack& stack) {
+  if (takes_host_tensors(info)) return;
+  const std::size_t first = stack.size() - info.arguments.size();
+  const at::Tensor* device = nullptr;
+  const at::Tensor* host = nullptr;
+  const auto look = [&](const at::Tensor& tensor, bool written) {
+    if (!tensor.defined()) return;
+    if (on_device(tensor)) device = &tensor;
+    if (tensor.device().is_cpu() && (tensor.dim() > 0 || written)) host = &tensor;
+  };
+  for (std::size_t i = 0; i < info.arguments.size(); ++i) {
+    const c10::IValue& value = stack[first + i];
+    if (value.isTensor()) look(value.toTensor(), info.arguments[i].written);
+    if (!value.isTensorList() && !value.isOptionalTensorList()) continue;
+    for (const c10::IValue& element : value.toListRef()) {
+      if (!element.isNone()) look(element.toTensor(), info.arguments[i].written);
+    }
+  }
+  TORCH_CHECK(device == nullptr || host == nullptr, info.name,
+              ": Expected all tensors to be on the same device, but found at least two devices, ",
+              device == nullptr ? at::Device(at::kCPU) : device->device(), " and cpu!");
+}
+
+}  // namespace
+
+void execute_drained(const OpInfo& info, const char* reason, torch::jit::Stack& stack) {
+  check_devices(info, stack);
+  CallOnHost call(info, stack);
+  count_drained(info.name, reason);
+  torch::jit::Stack& values = call.arguments();
+  {
+    const KernelScope scope(0);
+    info.op.callBoxed(values);
+  }
+  call.finish_outputs();
+  c10::SmallVector<c10::IValue, 4> results;
+  for (const c10::IValue& value : values) results.push_back(call.to_device(value));
+  torch::jit::drop(stack, info.arguments.size());
+  for (auto& value : results) stack.push_back(std::move(value));
+}
+
+}  // namespace neuron::bridge

@@ -1,0 +1,148 @@
+#include "bridge/dispatch/op_info.h"
+
+#include <algorithm>
+
+namespace neuron::bridge {
+
+namespace {
+
+bool is_tensor(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::TensorType) return true;
+  return type.kind() == c10::TypeKind::OptionalType &&
+         type.expectRef<c10::OptionalType>().getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
+const c10::Type* list_element(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::ListType) return type.expectRef<c10::ListType>().getElementType().get();
+  if (type.kind() == c10::TypeKind::OptionalType) {
+    return list_element(*type.expectRef<c10::OptionalType>().getElementType());
+  }
+  return nullptr;
+}
+
+bool is_number(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::OptionalType) {
+    return is_number(*type.expectRef<c10::OptionalType>().getElementType());
+  }
+  return type.kind() == c10::TypeKind::NumberType || type.kind() == c10::TypeKind::FloatType;
+}
+
+bool is_generator(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::OptionalType) {
+    return is_generator(*type.expectRef<c10::OptionalType>().getElementType());
+  }
+  return type.kind() == c10::TypeKind::GeneratorType;
+}
+
+ArgumentKind kind_of(const c10::Type& type) {
+  if (is_generator(type)) return ArgumentKind::kGenerator;
+  if (is_tensor(type)) return ArgumentKind::kTensor;
+  if (const c10::Type* element = list_element(type)) {
+    if (is_tensor(*element)) return ArgumentKind::kTensorList;
+    if (is_number(*element)) return ArgumentKind::kScalarList;
+    return ArgumentKind::kValue;
+  }
+  return is_number(type) ? ArgumentKind::kScalar : ArgumentKind::kValue;
+}
+
+// The overload whose arguments are ours followed by one out argument for each of our returns.
+std::optional<c10::OperatorHandle> find_out_overload(const c10::OperatorHandle& op) {
+  const auto& schema = op.schema();
+  const std::string& overload = schema.overload_name();
+  auto& dispatcher = c10::Dispatcher::singleton();
+  std::vector<std::string> candidates;
+  if (!overload.empty()) {
+    candidates.push_back(overload + "_out");
+    candidates.push_back(overload + "_output");
+  }
+  candidates.push_back("out");
+  candidates.push_back("output");
+  candidates.push_back("grad_input");
+  for (const auto& candidate : candidates) {
+    auto found = dispatcher.findSchema({schema.name(), candidate});
+    if (!found) continue;
+    const auto& out_arguments = found->schema().arguments();
+    const auto& arguments = schema.arguments();
+    if (out_arguments.size() != arguments.size() + schema.returns().size()) continue;
+    bool same = true;
+    for (std::size_t i = 0; same && i < arguments.size(); ++i) {
+      same = *arguments[i].type() == *out_arguments[i].type();
+    }
+    if (same) return found;
+  }
+  return std::nullopt;
+}
+
+bool has_kernel(const c10::OperatorHandle& op, c10::DispatchKey key) { return op.hasKernelForDispatchKey(key); }
+
+// Operators whose output's size is computed from the values of their scalars.
+bool is_range(const std::string& name) {
+  return name == "aten::arange" || name == "aten::range" || name == "aten::linspace" || name == "aten::logspace";
+}
+
+const c10::AliasInfo* written_alias(const c10::Argument& argument) {
+  const c10::AliasInfo* info = argument.alias_info();
+  return info != nullptr && info->isWrite() ? info : nullptr;
+}
+
+}  // namespace
+
+OpInfo::OpInfo(const c10::OperatorHandle& handle) : op(handle) {
+  const auto& schema = handle.schema();
+  const std::string full =
+      schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
+  name = (new std::string(full))->c_str();
+  for (const auto& argument : schema.arguments()) {
+    arguments.push_back({kind_of(*argument.type()), written_alias(argument) != nullptr, argument.is_out()});
+  }
+  returns = schema.returns().size();
+  structured = has_kernel(handle, c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+  scalars_by_value = is_range(schema.name());
+  random = std::any_of(arguments.begin(), arguments.end(),
+                       [](const ArgumentInfo& argument) { return argument.kind == ArgumentKind::kGenerator; });
+  const bool writes = std::any_of(arguments.begin(), arguments.end(),
+                                  [](const ArgumentInfo& argument) { return argument.written; });
+  find_returned_arguments();
+  style = OutputStyle::kFunctional;
+  if (writes && returned_arguments.size() == returns) {
+    style = OutputStyle::kWritesArguments;
+    return;
+  }
+  if (!returned_arguments.empty()) {
+    obstacle = "it returns arguments and new tensors together";
+    return;
+  }
+  check_returns();
+  if (writes) return;
+  if (auto out = find_out_overload(handle); out && has_kernel(*out, c10::DispatchKey::CPU)) {
+    style = OutputStyle::kOutOverload;
+    out_overload = out;
+  }
+}
+
+void OpInfo::find_returned_arguments() {
+  const auto& schema = op.schema();
+  for (const auto& result : schema.returns()) {
+    const c10::AliasInfo* returned = written_alias(result);
+    if (returned == nullptr) continue;
+    for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+      const c10::AliasInfo* taken = written_alias(schema.arguments()[i]);
+      if (taken == nullptr || taken->beforeSets() != returned->beforeSets()) continue;
+      returned_arguments.push_back(i);
+      break;
+    }
+  }
+}
+
+void OpInfo::check_returns() {
+  const auto& results = op.schema().returns();
+  const bool one_list = results.size() == 1 && list_element(*results[0].type()) != nullptr &&
+                        is_tensor(*list_element(*results[0].type()));
+  for (const auto& result : results) {
+    if (result.alias_info() != nullptr) obstacle = "it returns a view";
+    if (!is_tensor(*result.type()) && !one_list) obstacle = "it returns a value that the host needs";
+  }
+  if (results.empty()) obstacle = "it returns nothing and writes nothing";
+}
+
+}  // namespace neuron::bridge

@@ -1,0 +1,133 @@
+#include "bridge/dispatch/plan.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty_strided.h>
+
+#include "bridge/dispatch/kernel_scope.h"
+#include "bridge/dispatch/plan_command.h"
+#include "bridge/runtime/alias.h"
+
+namespace neuron::bridge {
+
+namespace {
+
+// A tensor without data for the meta function. Host scalars stay: their value may decide nothing about a shape.
+at::Tensor to_meta(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().type() != c10::DeviceType::PrivateUse1) return tensor;
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
+}
+
+c10::IValue to_meta(const c10::IValue& value) {
+  if (value.isTensor()) return to_meta(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const c10::IValue& element : value.toListRef()) list.push_back(to_meta(element.toTensor()));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue& element : value.toListRef()) {
+      list.push_back(element.isNone() ? std::nullopt : std::optional<at::Tensor>(to_meta(element.toTensor())));
+    }
+    return list;
+  }
+  if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1) return c10::Device(at::kMeta);
+  if (value.isGenerator()) return {};
+  return value;
+}
+
+OutputSpec spec_of(const at::Tensor& tensor) {
+  OutputSpec spec;
+  spec.defined = tensor.defined();
+  if (!spec.defined) return spec;
+  spec.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+  spec.strides.assign(tensor.strides().begin(), tensor.strides().end());
+  spec.dtype = tensor.scalar_type();
+  spec.nbytes = extent_bytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
+  return spec;
+}
+
+// An alias over fixed memory cannot grow: out= arguments of another size are noted, anything else that changes its
+// size is an obstacle (false).
+bool note_resizes(Plan& plan, const torch::jit::Stack& before, const std::vector<c10::IValue>& after) {
+  const OpInfo& info = plan.info;
+  const std::size_t first = before.size() - info.arguments.size();
+  for (std::size_t i = 0; i < info.arguments.size(); ++i) {
+    if (!info.arguments[i].written || !after[i].isTensor()) continue;
+    const at::Tensor& result = after[i].toTensor();
+    if (before[first + i].toTensor().sizes() == result.sizes()) continue;
+    if (!info.arguments[i].is_out) return false;
+    plan.resizes.push_back({i, {result.sizes().begin(), result.sizes().end()}, {}});
+    if (result.is_non_overlapping_and_dense()) {
+      plan.resizes.back().strides.assign(result.strides().begin(), result.strides().end());
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Plan::Plan(const OpInfo& operator_info) : info(operator_info) {}
+Plan::~Plan() = default;
+
+std::unique_ptr<PlanCommand> Plan::take_command(const CallKey& key, const torch::jit::Stack& stack) {
+  std::unique_ptr<PlanCommand> command;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!pool_.empty()) {
+      command = std::move(pool_.back());
+      pool_.pop_back();
+    }
+  }
+  if (!command) command = std::make_unique<PlanCommand>(shared_from_this(), key, stack);
+  command->load(shared_from_this(), key, stack);
+  return command;
+}
+
+void Plan::give_back(std::unique_ptr<PlanCommand> command) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (pool_.size() < kPooledCommands) pool_.push_back(std::move(command));
+}
+
+PlanPtr make_plan(const OpInfo& info, const CallKey& key, const torch::jit::Stack& stack) {
+  auto plan = std::make_shared<Plan>(info);
+  plan->reason = info.obstacle;
+  if (plan->reason != nullptr) return plan;
+  for (const TensorArgument& argument : key.tensors) {
+    if (argument.written && at::has_internal_overlap(*argument.tensor) != at::MemOverlap::No) {
+      plan->reason = "an argument to be written to overlaps with itself";
+      return plan;
+    }
+  }
+  torch::jit::Stack results;
+  const std::size_t first = stack.size() - info.arguments.size();
+  for (std::size_t i = 0; i < info.arguments.size(); ++i) results.push_back(to_meta(stack[first + i]));
+  const std::vector<c10::IValue> metas(results.begin(), results.end());
+  try {
+    const KernelScope scope(0);
+    info.op.callBoxed(results);
+  } catch (const std::exception&) {
+    // Either the call is wrong, which the kernel itself will say best, or there is no meta function.
+    plan->reason = "its meta function does not take the call";
+    return plan;
+  }
+  if (info.style == OutputStyle::kWritesArguments) {
+    plan->asynchronous = note_resizes(*plan, stack, metas);
+    if (!plan->asynchronous) plan->reason = "an argument to be written to changes its size";
+    return plan;
+  }
+  plan->returns_list = results.size() == 1 && results[0].isTensorList();
+  if (plan->returns_list) {
+    for (const c10::IValue& element : results[0].toListRef()) plan->outputs.push_back(spec_of(element.toTensor()));
+    if (info.style == OutputStyle::kOutOverload) {
+      plan->reason = "its out= form takes a list";
+      return plan;
+    }
+  } else {
+    for (const c10::IValue& value : results) plan->outputs.push_back(spec_of(value.toTensor()));
+  }
+  plan->asynchronous = true;
+  return plan;
+}
+
+}  // namespace neuron::bridge

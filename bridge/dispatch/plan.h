@@ -1,0 +1,62 @@
+// Plan: how calls that look alike are run. What a NEFF is on hardware: made at the first call, found at later ones.
+//
+// A plan is immutable but for its pool of recycled commands. Thread-safe.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "bridge/dispatch/call_key.h"
+#include "bridge/dispatch/op_info.h"
+
+namespace neuron::bridge {
+
+class PlanCommand;
+
+// A tensor that the call returns and we allocate beforehand.
+struct OutputSpec {
+  c10::SmallVector<std::int64_t, 5> sizes, strides;
+  at::ScalarType dtype;
+  std::size_t nbytes;
+  bool defined;  // some operators return an undefined tensor for what was not asked
+  std::size_t list_length = 0;
+};
+
+struct Resize {
+  std::size_t argument;
+  c10::SmallVector<std::int64_t, 5> sizes, strides;
+};
+
+struct Plan : std::enable_shared_from_this<Plan> {
+  explicit Plan(const OpInfo& operator_info);
+  ~Plan();
+
+  const OpInfo& info;
+  // False: such calls drain the stream and run on the caller (see execute.h); the reason is for reports.
+  bool asynchronous = false;
+  const char* reason = nullptr;
+  // out= arguments that the call gives another size. Resize them, then look again.
+  std::vector<Resize> resizes;
+  bool returns_list = false;  // one Tensor[] return
+  std::vector<OutputSpec> outputs;
+
+  // A command made for this plan, recycled or new.
+  std::unique_ptr<PlanCommand> take_command(const CallKey& key, const torch::jit::Stack& stack);
+  void give_back(std::unique_ptr<PlanCommand> command) noexcept;
+
+  static constexpr std::size_t kPooledCommands = 64;
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<PlanCommand>> pool_;
+};
+using PlanPtr = std::shared_ptr<Plan>;
+
+// Learns the plan for a call that was never seen: runs the meta function, checks the overlap that the kernel would have
+// checked. Never raises for a bad call: such a plan is not asynchronous, and running it raises the kernel's own error.
+PlanPtr make_plan(const OpInfo& info, const CallKey& key, const torch::jit::Stack& stack);
+
+}  // namespace neuron::bridge

@@ -1,0 +1,57 @@
+#include "bridge/distributed/join.h"
+
+#include <c10/util/Exception.h>
+
+#include "bridge/distributed/live_groups.h"
+#include "bridge/runtime/devices.h"
+#include "bridge/runtime/errors.h"
+
+namespace neuron::bridge {
+
+namespace {
+
+std::shared_ptr<Communicator> make_communicator(const GroupIdentity& group, int device,
+                                                std::chrono::milliseconds timeout, Bootstrap& bootstrap) {
+  CommunicatorOptions options;
+  options.group_name = group.name;
+  options.rank = group.rank;
+  options.size = group.size;
+  options.global_ranks = group.global_ranks;
+  options.timeout = timeout;
+  options.core = &core_of(static_cast<c10::DeviceIndex>(device));
+  return value_or_raise(Communicator::create(options, bootstrap));
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> join_group(const GroupIdentity& group,
+                                         const c10::intrusive_ptr<c10d::Store>& store,
+                                         std::chrono::milliseconds timeout) {
+  if (group.size == 1) {
+    const int device = admit(group, nullptr, was_member(), Deadline::never());
+    LocalBootstrap alone;
+    auto communicator = make_communicator(group, device, timeout, alone);
+    note_joined(communicator);
+    return communicator;
+  }
+  // Rank 0 is the one that says who did not come; the others leave it time to.
+  constexpr std::chrono::seconds kGrace{5};
+  const Deadline deadline = Deadline::after(group.rank == 0 ? timeout : timeout + kGrace);
+  StoreBootstrap bootstrap(store, group.name, group.rank);
+  std::shared_ptr<Communicator> communicator;
+  try {
+    const int device = admit(group, &bootstrap, was_member(), deadline);
+    communicator = make_communicator(group, device, timeout, bootstrap);
+    raise_if_error(bootstrap.meet("ready", group.size, deadline));
+  } catch (const std::exception& error) {
+    bootstrap.announce_failure(std::string("rank ") + std::to_string(group.rank) + " of group '" +
+                               group.name + "': " + c10::GetExceptionString(error));
+    if (communicator) communicator->abort("the group could not be made");
+    throw;
+  }
+  bootstrap.erase_own_keys();
+  note_joined(communicator);
+  return communicator;
+}
+
+}  // namespace neuron::bridge

@@ -1,0 +1,127 @@
+#include "bridge/distributed/work_neuron.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "bridge/distributed/outcome_watcher.h"
+#include "bridge/runtime/devices.h"
+#include "bridge/runtime/errors.h"
+#include "bridge/runtime/streams.h"
+
+namespace neuron::bridge {
+
+WorkNeuron::WorkNeuron(int rank, c10d::OpType type, const char* title, HostWait host_wait,
+                       c10::DeviceIndex device)
+    : c10d::Work(rank, type, title), host_wait_(host_wait), device_(device) {}
+
+void WorkNeuron::set_parts(WorkParts parts) {
+  parts_ = std::move(parts);
+  // The span that torch's profiler sees is the submission, as it is for other asynchronous devices.
+  if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+}
+
+void WorkNeuron::complete_future() {
+  static const auto tensor_list = c10::ListType::ofTensors();
+  auto future =
+      c10::make_intrusive<c10::ivalue::Future>(tensor_list, std::vector<c10::Device>{neuron_device(device_)});
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages;
+  storages.reserve(parts_.outputs.size());
+  for (const at::Tensor& output : parts_.outputs)
+    storages.emplace_back(output.storage().getWeakStorageImpl());
+  future->markCompleted(c10::IValue(parts_.outputs), std::move(storages));
+  future_ = std::move(future);
+}
+
+bool WorkNeuron::completed() const {
+  const auto done = [](const std::shared_ptr<EngineWork>& work) { return work->is_completed(); };
+  return std::all_of(parts_.works.begin(), parts_.works.end(), done) &&
+         (parts_.copied_on == nullptr || parts_.copied_on->reached(parts_.copied_at));
+}
+
+Status WorkNeuron::outcome() const {
+  for (const auto& work : parts_.works) {
+    if (Status status = work->status(); !status.is_ok()) return status;
+  }
+  return Status::ok();
+}
+
+bool WorkNeuron::isCompleted() { return completed() || !outcome().is_ok(); }
+
+bool WorkNeuron::isSuccess() const { return completed() && outcome().is_ok(); }
+
+std::exception_ptr WorkNeuron::exception() const {
+  try {
+    raise_if_error(outcome());
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+void WorkNeuron::synchronize() {
+  Stream& current = current_stream(device_);
+  const auto order_after = [&current](Stream* stream, StreamPosition position) {
+    if (stream != nullptr && stream != &current) current.wait_for(*stream, position);
+  };
+  for (const auto& work : parts_.works) order_after(work->stream(), work->position());
+  order_after(parts_.copied_on, parts_.copied_at);
+}
+
+bool WorkNeuron::wait(std::chrono::milliseconds timeout) {
+  raise_if_error(outcome());
+  synchronize();
+  if (timeout != kNoTimeout) {
+    wait_on_host(Deadline::after(timeout), timeout);
+  } else if (host_wait_ == HostWait::kAlways) {
+    wait_on_host(Deadline::never(), timeout);
+  }
+  return true;
+}
+
+void WorkNeuron::wait_on_host(Deadline deadline, std::chrono::milliseconds timeout) const {
+  bool in_time = true;
+  for (const auto& work : parts_.works) {
+    const Status status = work->wait(deadline);
+    in_time = in_time && work->is_completed();
+    if (work->is_completed()) raise_if_error(status);
+  }
+  if (in_time && parts_.copied_on != nullptr) {
+    in_time = parts_.copied_on->wait_until(parts_.copied_at, deadline).is_ok();
+  }
+  if (in_time) return;
+  const EngineWork& first = *parts_.works.front();
+  C10_THROW_ERROR(DistBackendError,
+                  c10::str("wait(timeout=", timeout.count(), " ms) of ", first.summary().name, " #",
+                           first.sequence(), " in group '", first.group_name(), "' on rank ", rank_,
+                           " ended before the work did; the work goes on until the group's own timeout"));
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkNeuron::getFuture() {
+  const std::lock_guard lock(futures_mutex_);
+  if (!future_) complete_future();
+  return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkNeuron::getFutureResult() {
+  const std::lock_guard lock(futures_mutex_);
+  if (!future_result_) {
+    future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    watch_outcome({parts_.works.begin(), parts_.works.end()}, future_result_);
+  }
+  return future_result_;
+}
+
+float WorkNeuron::getDuration() const {
+  TORCH_CHECK(completed(), "getDuration(): the work has not completed yet");
+  const std::int64_t start = parts_.works.front()->started_ns();
+  const std::int64_t end = parts_.works.back()->ended_ns();
+  constexpr float kNanosecondsPerMillisecond = 1e6F;
+  return static_cast<float>(end - start) / kNanosecondsPerMillisecond;
+}
+
+std::uint64_t WorkNeuron::getSequencenumber() const { return parts_.works.front()->sequence(); }
+
+}  // namespace neuron::bridge

@@ -1,0 +1,70 @@
+#include "bridge/runtime/cpu_allocator.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include "bridge/runtime/devices.h"
+
+namespace neuron::bridge {
+
+namespace {
+
+thread_local OutputSteering* tls_steering = nullptr;
+
+c10::Allocator* torch_allocator = nullptr;
+c10::DeleterFnPtr torch_deleter = nullptr;
+
+bool is_device_memory(const void* pointer) {
+  auto& runtime = DeviceRuntime::get();
+  for (int device = 0; device < runtime.device_count(); ++device) {
+    if (!runtime.core_started(device)) continue;
+    Result<Core*> core = runtime.core(device);
+    if (core.is_ok() && core.value()->heap().contains(pointer)) return true;
+  }
+  return false;
+}
+
+// Steered memory belongs to a block of the pool; raw_deallocate() hands it here like any other.
+void delete_steered(void* pointer) {
+  if (!is_device_memory(pointer)) torch_deleter(pointer);
+}
+
+class SteeredCpuAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t nbytes) override {
+    if (tls_steering != nullptr && nbytes > 0) [[unlikely]] {
+      if (void* data = tls_steering->take(nbytes)) return {data, data, &delete_steered, at::kCPU};
+    }
+    return torch_allocator->allocate(nbytes);
+  }
+  // oneDNN's scratch memory takes the raw interface on threads that run commands, so that one deleter has to
+  // serve both kinds. Elsewhere the memory has torch's own deleter, which frees what malloc gave as well.
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_steered; }
+  bool is_simple_data_ptr(const c10::DataPtr& data) const override { return torch_allocator->is_simple_data_ptr(data); }
+  void copy_data(void* destination, const void* source, std::size_t nbytes) const override {
+    default_copy_data(destination, source, nbytes);
+  }
+};
+
+}  // namespace
+
+OutputSteering::OutputSteering() : previous_(tls_steering) { tls_steering = this; }
+OutputSteering::~OutputSteering() { tls_steering = previous_; }
+
+void* OutputSteering::take(std::size_t nbytes) {
+  for (Target& target : targets_) {
+    if (target.taken || target.nbytes != nbytes) continue;
+    target.taken = true;
+    return target.data;
+  }
+  return nullptr;
+}
+
+void install_cpu_allocator() {
+  static SteeredCpuAllocator allocator;
+  torch_allocator = c10::GetCPUAllocator();
+  torch_deleter = torch_allocator->raw_deleter();
+  constexpr std::uint8_t kPriority = 100;
+  c10::SetCPUAllocator(&allocator, kPriority);
+}
+
+}  // namespace neuron::bridge

@@ -1,0 +1,40 @@
+import os
+
+import torch
+import torch.distributed as dist
+import torch_neuronx  # Registers the Neuron device and distributed backend.
+
+rank = int(os.environ["RANK"])
+world_size = int(os.environ["WORLD_SIZE"])
+dist.init_process_group(
+    backend="neuron",
+    init_method="env://",
+    rank=rank,
+    world_size=world_size,
+)
+try:
+    process_group = dist.group.WORLD
+    value = torch.tensor([float(rank + 1)], device=torch.device("neuron"))
+    dist.all_reduce(value, op=dist.ReduceOp.SUM, group=process_group)
+    print(
+        f"rank={rank} local_rank={os.environ['LOCAL_RANK']} "
+        f"world_size={world_size}: all_reduce={value.cpu().item()}",
+        flush=True,
+    )
+
+    compute_stream = torch.neuron.current_stream()
+    comm_stream = torch.neuron.Stream()
+    values = torch.full((1024,), float(rank + 1), device=torch.device("neuron"))
+    activation = torch.randn(512, 512, device=torch.device("neuron"))
+
+    comm_stream.wait_stream(compute_stream)
+    with torch.neuron.stream(comm_stream):
+        work = dist.all_reduce(values, group=dist.group.WORLD, async_op=True)
+
+    independent = activation @ activation
+    work.wait()  # Order the current compute stream after the collective.
+    combined = independent + values.sum()
+    result_on_cpu = combined.cpu()
+    print(f"rank={rank}: combined={tuple(combined.shape)} values_sum={values.sum().item()}", flush=True)
+finally:
+    dist.destroy_process_group()

@@ -1,0 +1,4 @@
+"""Written by the build: what the extension was built from and with."""
+
+VERSION: str
+TORCH_VERSION: str

@@ -1,0 +1,1 @@
+"""The command `neuron-emu`: one module for each subcommand."""

@@ -1,0 +1,23 @@
+"""The process-group backend `neuron`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+
+def register() -> None:
+    """Makes `neuron` a backend of torch.distributed, and the default one for neuron devices."""
+    if dist.is_available():
+        dist.Backend.register_backend("neuron", _create, extended_api=True, devices=["neuron"])
+
+
+def _create(backend_options: Any, group_options: Any) -> Any:
+    from neuron_emu import _C
+    from neuron_emu.device.lazy import ensure_usable
+
+    # First, since what is wrong on one rank must be told to all of them.
+    group = _C.create_process_group(backend_options, group_options)
+    ensure_usable()
+    return group

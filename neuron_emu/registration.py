@@ -1,0 +1,88 @@
+"""Makes `neuron` a device and a process-group backend of the running torch.
+
+`register()` raises what is wrong; `autoload` keeps it for the first use. The order matters: other owners of the name
+and a foreign torch are found before the extension is loaded, since loading it may crash the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from types import ModuleType
+
+import torch
+from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
+
+from neuron_emu import identity
+
+_DRAIN_LIMIT_MS = 10_000
+
+
+class UnusableError(RuntimeError):
+    """neuron-emu must not, or cannot, run here; the message says why and what to do."""
+
+
+def register() -> None:
+    _check_identity()
+    _check_torch()
+    _load_extension()
+
+    rename_privateuse1_backend("neuron")
+    from neuron_emu import device
+
+    torch._register_device_module("neuron", device)
+    for name, submodule in device.SUBMODULES.items():
+        sys.modules[f"torch.neuron.{name}"] = submodule
+    generate_methods_for_privateuse1_backend(for_storage=True)
+
+    from neuron_emu import distributed
+
+    distributed.register()
+    atexit.register(_drain)
+
+
+def _check_identity() -> None:
+    if identity.forced():
+        return
+    found = identity.conflicts()
+    if found:
+        raise UnusableError("; ".join(str(conflict) for conflict in found))
+
+
+def _check_torch() -> None:
+    try:
+        from neuron_emu import _build_info
+    except ImportError as error:
+        raise UnusableError(
+            "the extension neuron_emu._C has not been built. From a source tree: make build; "
+            "else install the wheel again: pip install --force-reinstall --no-deps neuron-emu"
+        ) from error
+    if _minor(torch.__version__) != _minor(_build_info.TORCH_VERSION):
+        raise UnusableError(
+            f"neuron-emu {_build_info.VERSION} was built with torch {_build_info.TORCH_VERSION}, and this is torch "
+            f"{torch.__version__}. Install torch=={_build_info.TORCH_VERSION}, or the neuron-emu whose version begins "
+            f"with {'.'.join(_minor(torch.__version__))}"
+        )
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+def _load_extension() -> ModuleType:
+    try:
+        from neuron_emu import _C
+    except (ImportError, OSError) as error:
+        raise UnusableError(
+            f"the extension neuron_emu._C cannot be loaded ({error}). Install neuron-emu again with this Python "
+            f"({sys.version.split()[0]}): pip install --force-reinstall --no-deps neuron-emu"
+        ) from error
+    return _C
+
+
+def _drain() -> None:
+    """At the interpreter's exit: a last chance for what was submitted; the rest is left to the end of the process."""
+    from neuron_emu import _C
+
+    if _C.is_started() and not _C.in_bad_fork():
+        _C.shutdown(_DRAIN_LIMIT_MS)

@@ -1,0 +1,93 @@
+# make run | test | test-all | bench | lint | wheel | build | clean. Each works alone in a fresh clone.
+#
+# Variables: PYTHON (3.10 to 3.13; the venv is made with it), JOBS.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
+  $$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && echo $$p && break; done)
+JOBS ?= $(shell nproc)
+
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD := build/release
+CMAKE := $(BIN)/cmake
+CONFIGURE := $(CMAKE) --preset release -DNEURON_BUILD_BENCH=OFF -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
+CCACHE := $(shell command -v ccache)
+ifneq ($(CCACHE),)
+CONFIGURE += -DCMAKE_CXX_COMPILER_LAUNCHER=ccache
+export CCACHE_SLOPPINESS := pch_defines,time_macros
+endif
+export PATH := $(abspath $(BIN)):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: run test test-all check ctest pytest bench lint wheel build clean sanitizers
+
+run: build
+	$(BIN)/torchrun --standalone --nproc-per-node=2 examples/test_distributed.py
+	$(BIN)/torchrun --standalone --nproc-per-node=4 examples/test_distributed.py
+
+test: check ctest pytest
+
+test-all: check ctest sanitizers
+	$(BIN)/python -m pytest -m "long or not long"
+
+check: $(VENV)/.stamp-test
+	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_file_length.py
+	$(BIN)/python tools/generate_env_docs.py --check
+
+ctest: build
+	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+
+pytest: build
+	$(BIN)/python -m pytest
+
+sanitizers: $(VENV)/.stamp-test
+	for preset in asan-ubsan tsan; do \
+	  $(CMAKE) --preset $$preset && $(CMAKE) --build --preset $$preset -j $(JOBS) && \
+	  $(BIN)/ctest --preset $$preset --no-tests=error -j $(JOBS); done
+
+bench: build
+	$(CMAKE) -S . -B $(BUILD) -DNEURON_BUILD_BENCH=ON
+	$(CMAKE) --build $(BUILD) -j $(JOBS)
+	$(BIN)/python bench/run_all.py
+
+lint: $(VENV)/.stamp-lint build
+	$(BIN)/clang-format --dry-run -Werror $$(find engine bridge bench -name '*.h' -o -name '*.cpp')
+	$(BIN)/clang-tidy --quiet -p $(BUILD) $$(find engine -name '*.cpp')
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+wheel: $(VENV)/.stamp-test
+	$(BIN)/pip wheel --no-build-isolation --no-deps -w dist .
+	@ls dist/*.whl
+
+# The extension in the venv, up to date with every source. Incremental: seconds after a change in one engine file.
+build: $(VENV)/.stamp-editable
+	$(CMAKE) --build $(BUILD) -j $(JOBS)
+	$(CMAKE) --install $(BUILD) --prefix "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')" >/dev/null
+
+$(VENV)/.stamp-editable: pyproject.toml $(VENV)/.stamp-test
+	$(CONFIGURE)
+	$(CMAKE) --build $(BUILD) -j $(JOBS)
+	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
+	touch $@
+
+$(VENV)/.stamp-test: requirements/test.txt requirements/build.txt | $(BIN)/python
+	$(BIN)/pip install -q -r requirements/test.txt
+	touch $@
+
+$(VENV)/.stamp-lint: requirements/lint.txt | $(BIN)/python
+	$(BIN)/pip install -q -r requirements/lint.txt
+	touch $@
+
+$(BIN)/python:
+	@[ -n "$(PYTHON)" ] || { echo "No Python from 3.10 to 3.13 found; say which: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	tools/install_system_packages.sh $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+
+clean:
+	rm -rf build dist

@@ -1,0 +1,20 @@
+"""Collectives against a plain reference, on 2 and 4 ranks as real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checks import CheckResults, check_names, run_checks
+
+RANKS = Path(__file__).with_name("ranks_collectives.py")
+
+
+@pytest.fixture(scope="module", params=[2, 4], ids=["2ranks", "4ranks"])
+def results(request: pytest.FixtureRequest) -> CheckResults:
+    return run_checks(RANKS, request.param, env={"NEURON_EMU_LIMITS": "extended"})
+
+
+@pytest.mark.parametrize("name", check_names(RANKS))
+def test_collective(results: CheckResults, name: str) -> None:
+    results.verify(name)

@@ -24,6 +24,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 .PHONY: run test test-all check ctest pytest bench lint wheel build clean sanitizers
 
+run: export OMP_NUM_THREADS := 1
 run: build
 	$(BIN)/torchrun --standalone --nproc-per-node=2 examples/test_distributed.py
 	$(BIN)/torchrun --standalone --nproc-per-node=4 examples/test_distributed.py
@@ -39,6 +40,7 @@ check: $(VENV)/.stamp-test
 	$(BIN)/python tools/generate_env_docs.py --check
 
 ctest: build
+	$(BIN)/python tools/check_layers.py --libraries $(BUILD)
 	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 
 pytest: build
@@ -61,17 +63,19 @@ lint: $(VENV)/.stamp-lint build
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-wheel: $(VENV)/.stamp-test
+wheel: $(BUILD)/build.ninja
 	$(BIN)/pip wheel --no-build-isolation --no-deps -w dist .
 	@ls dist/*.whl
 
 # The extension in the venv, up to date with every source. Incremental: seconds after a change in one engine file.
-build: $(VENV)/.stamp-editable
+build: $(VENV)/.stamp-editable $(BUILD)/build.ninja
 	$(CMAKE) --build $(BUILD) -j $(JOBS)
 	$(CMAKE) --install $(BUILD) --prefix "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')" >/dev/null
 
-$(VENV)/.stamp-editable: pyproject.toml $(VENV)/.stamp-test
+$(BUILD)/build.ninja: | $(VENV)/.stamp-test
 	$(CONFIGURE)
+
+$(VENV)/.stamp-editable: pyproject.toml $(VENV)/.stamp-test | $(BUILD)/build.ninja
 	$(CMAKE) --build $(BUILD) -j $(JOBS)
 	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
 	touch $@
@@ -90,4 +94,4 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 clean:
-	rm -rf build dist
+	rm -rf build dist $(VENV)/.stamp-editable

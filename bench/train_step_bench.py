@@ -1,7 +1,7 @@
 """Training step of a GPT on neuron against CPU eager: both sides in this process, step by step in turn.
 
-Prints the median step of each side, wall and CPU time, and their ratio; --json writes the same. With --processes 2, that
-many such processes run at once and each prints its own line.
+Prints the median step of each side, wall and CPU time, and their ratio; --json writes the same. With --processes 2,
+that many such processes run at once and each prints its own line.
 """
 
 from __future__ import annotations

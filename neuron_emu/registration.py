@@ -7,7 +7,10 @@ and a foreign torch are found before the extension is loaded, since loading it m
 from __future__ import annotations
 
 import atexit
+import importlib.util
+import struct
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import torch
@@ -16,6 +19,7 @@ from torch.utils.backend_registration import generate_methods_for_privateuse1_ba
 from neuron_emu import identity
 
 _DRAIN_LIMIT_MS = 10_000
+_ELF_HEADER_BYTES = 64
 
 
 class UnusableError(RuntimeError):
@@ -71,6 +75,9 @@ def _minor(version: str) -> list[str]:
 
 def _load_extension() -> ModuleType:
     try:
+        spec = importlib.util.find_spec("neuron_emu._C")
+        if spec is not None and spec.origin is not None:
+            _check_complete(Path(spec.origin))
         from neuron_emu import _C
     except (ImportError, OSError) as error:
         raise UnusableError(
@@ -78,6 +85,18 @@ def _load_extension() -> ModuleType:
             f"({sys.version.split()[0]}): pip install --force-reinstall --no-deps neuron-emu"
         ) from error
     return _C
+
+
+def _check_complete(library: Path) -> None:
+    """Raises OSError for a file that was cut off: loading one ends the process with SIGBUS."""
+    with library.open("rb") as stream:
+        header = stream.read(_ELF_HEADER_BYTES)
+        if len(header) < _ELF_HEADER_BYTES or not header.startswith(b"\x7fELF"):
+            raise OSError(f"{library} is not a shared library")
+        (table_offset,) = struct.unpack_from("<Q", header, 40)
+        entry_bytes, entries = struct.unpack_from("<HH", header, 58)
+        if stream.seek(0, 2) < table_offset + entry_bytes * entries:  # the last thing in the file
+            raise OSError(f"{library} has been cut off")
 
 
 def _drain() -> None:

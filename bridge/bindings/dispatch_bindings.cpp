@@ -4,6 +4,7 @@
 #include "bridge/bindings/bindings.h"
 #include "bridge/dispatch/op_counters.h"
 #include "bridge/dispatch/operators.h"
+#include "bridge/runtime/inline_policy.h"
 #include "engine/device/stream.h"
 
 namespace py = pybind11;
@@ -35,9 +36,7 @@ void bind_dispatch(py::module_& module) {
     return out;
   });
   module.def("clear_plan_caches", &clear_plan_caches);
-  module.def("set_inline", [](bool always) {
-    set_inline_policy(always ? InlinePolicy::kAlways : InlinePolicy::kNever);
-  });
+  module.def("set_inline", &fix_inline_policy);
   module.def("runs_inline", [] { return inline_policy() == InlinePolicy::kAlways; });
 }
 

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include "bridge/bindings/bindings.h"
+#include "bridge/distributed/ddp_options.h"
 #include "bridge/distributed/live_groups.h"
 #include "bridge/distributed/process_group_neuron.h"
 #include "bridge/rules/rules.h"
@@ -130,6 +131,7 @@ void bind_distributed(py::module_& module) {
   // c10d's own types, which ours derive from, are registered by this import.
   const auto c10d = py::module_::import("torch.distributed.distributed_c10d");
   (void)c10d;
+  watch_ddp_options();
 
   py::class_<ProcessGroupNeuron, c10d::Backend, UnlockedHolder<ProcessGroupNeuron>> group(
       module, "ProcessGroupNeuron");

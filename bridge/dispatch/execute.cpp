@@ -8,9 +8,11 @@
 #include "bridge/dispatch/kernel_scope.h"
 #include "bridge/dispatch/op_counters.h"
 #include "bridge/dispatch/plan_command.h"
+#include "bridge/dispatch/rehearsal.h"
 #include "bridge/runtime/allocator.h"
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/generator.h"
+#include "bridge/runtime/inline_policy.h"
 #include "bridge/runtime/streams.h"
 #include "engine/base/env.h"
 
@@ -60,7 +62,7 @@ at::Generator reserve_generator(const OpInfo& info, const torch::jit::Stack& sta
     const c10::IValue& value = stack[first + i];
     if (info.arguments[i].kind == ArgumentKind::kGenerator && value.isGenerator()) given = value.toGenerator();
   }
-  return at::detail::createCPUGenerator(mix(reserve_random(given, device, 4)));
+  return cpu_generator(reserve_random(given, device, 4));
 }
 
 void replace_arguments(const Plan& plan, std::vector<at::Tensor> outputs, torch::jit::Stack& stack) {
@@ -103,48 +105,9 @@ void submit(const PlanPtr& plan, const CallKey& key, torch::jit::Stack& stack) {
     if (!argument.host_scalar) record_use(*argument.tensor, stream, position);
   }
   count_executed(plan->info.name);
+  review_inline_policy();
   replace_arguments(*plan, std::move(outputs), stack);
   if (env().launch_blocking) synchronize(stream);
-}
-
-// Does the trial run of a call whose meta function is not the kernel's own agree with the plan?
-bool agrees(const Plan& plan, const torch::jit::Stack& stack) {
-  const auto same = [](const OutputSpec& spec, const at::Tensor& tensor) {
-    if (!spec.defined || !tensor.defined()) return spec.defined == tensor.defined();
-    return tensor.sizes() == at::IntArrayRef(spec.sizes) && tensor.scalar_type() == spec.dtype;
-  };
-  if (plan.returns_list) {
-    const auto list = stack.back().toTensorList();
-    if (list.size() != plan.outputs.size()) return false;
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (!same(plan.outputs[i], list.get(i))) return false;
-    }
-    return true;
-  }
-  for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
-    if (!same(plan.outputs[i], stack[stack.size() - plan.outputs.size() + i].toTensor())) return false;
-  }
-  return true;
-}
-
-// Kernels without a size computation of their own are tried once, on the caller, before a plan is believed: some meta
-// functions misstate a shape. What the trial returned has the right strides, too.
-void execute_trial(const PlanPtr& plan, torch::jit::Stack& stack) {
-  const OpInfo& info = plan->info;
-  execute_drained(info, "the first call of its kind is a trial", stack);
-  if (info.style == OutputStyle::kWritesArguments) return;
-  if (!agrees(*plan, stack)) {
-    plan->asynchronous = false;
-    plan->reason = "its meta function misstates the result";
-    return;
-  }
-  for (std::size_t i = 0; i < plan->outputs.size(); ++i) {
-    OutputSpec& spec = plan->outputs[i];
-    if (!spec.defined) continue;
-    const at::Tensor tensor = plan->returns_list ? stack.back().toTensorList().get(i)
-                                                 : stack[stack.size() - plan->outputs.size() + i].toTensor();
-    spec.strides.assign(tensor.strides().begin(), tensor.strides().end());
-  }
 }
 
 // True when an out= argument was given the size that the call makes of it, so that the call has another key now.
@@ -160,6 +123,8 @@ bool resized_outputs(const Plan& plan, const torch::jit::Stack& stack) {
 
 }  // namespace
 
+at::Generator cpu_generator(const PhiloxState& state) { return at::detail::createCPUGenerator(mix(state)); }
+
 void execute(const OpInfo& info, PlanCache& cache, torch::jit::Stack& stack) {
   CallKey key;
   key.build(info, stack);
@@ -167,11 +132,7 @@ void execute(const OpInfo& info, PlanCache& cache, torch::jit::Stack& stack) {
   PlanPtr plan = cache.find(key);
   if (!plan) {
     plan = make_plan(info, key, stack);
-    if (plan->asynchronous && !info.structured && info.style != OutputStyle::kWritesArguments) {
-      execute_trial(plan, stack);
-      cache.insert(key, plan);
-      return;
-    }
+    if (plan->asynchronous && !info.structured && info.style != OutputStyle::kWritesArguments) rehearse(*plan, stack);
     cache.insert(key, plan);
   }
   if (!plan->asynchronous) return execute_drained(info, plan->reason, stack);

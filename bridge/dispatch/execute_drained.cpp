@@ -1,5 +1,4 @@
 // The drained path: see execute.h.
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/SmallVector.h>
 
@@ -109,8 +108,7 @@ class CallOnHost {
     if (argument.kind == ArgumentKind::kGenerator) {
       std::optional<at::Generator> given;
       if (value.isGenerator()) given = value.toGenerator();
-      const PhiloxState state = reserve_random(given, device_, 4);
-      return at::detail::createCPUGenerator(state.seed ^ (state.offset * 0x9E3779B97F4A7C15ULL));
+      return cpu_generator(reserve_random(given, device_, 4));
     }
     return value;
   }

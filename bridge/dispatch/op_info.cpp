@@ -80,6 +80,12 @@ bool is_range(const std::string& name) {
   return name == "aten::arange" || name == "aten::range" || name == "aten::linspace" || name == "aten::logspace";
 }
 
+// Their out= kernels give the result the size of the operands for a while, which memory of a fixed size does not allow.
+bool resizes_its_out(const std::string& name) {
+  return name == "aten::mse_loss" || name == "aten::smooth_l1_loss" || name == "aten::huber_loss" ||
+         name == "aten::binary_cross_entropy";
+}
+
 const c10::AliasInfo* written_alias(const c10::Argument& argument) {
   const c10::AliasInfo* info = argument.alias_info();
   return info != nullptr && info->isWrite() ? info : nullptr;
@@ -113,7 +119,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle) : op(handle) {
     return;
   }
   check_returns();
-  if (writes) return;
+  if (writes || resizes_its_out(schema.name())) return;
   if (auto out = find_out_overload(handle); out && has_kernel(*out, c10::DispatchKey::CPU)) {
     style = OutputStyle::kOutOverload;
     out_overload = out;

@@ -42,7 +42,7 @@ struct OpInfo {
   OutputStyle style;
   // Requires: style == kOutOverload.
   std::optional<c10::OperatorHandle> out_overload;
-  // The meta function is the kernel's own shape computation, so that a plan needs no trial run.
+  // The meta function is the kernel's own shape computation, so that a plan needs no rehearsal.
   bool structured;
   // Shapes follow from the values of scalars (ranges): they are in the key by value.
   bool scalars_by_value;

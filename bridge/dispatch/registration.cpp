@@ -33,9 +33,12 @@ class PlannedKernel final : public c10::OperatorKernel {
   std::atomic<Operator*> operator_{nullptr};
 };
 
-// Composites that would split one call into many, or that look for a kernel of this device and find none.
+// Composites that would split one call into many, that look for a kernel of this device and find none, or that call
+// their out= form on an empty tensor, which loses the strides.
 bool is_taken_composite(const c10::OperatorName& name) {
-  static const std::unordered_set<std::string> kTaken = {"aten::convolution", "aten::convolution_backward"};
+  static const std::unordered_set<std::string> kTaken = {
+      "aten::convolution", "aten::convolution_backward", "aten::abs",        "aten::logical_and", "aten::logical_or",
+      "aten::logical_xor", "aten::logical_not",          "aten::nan_to_num", "aten::complex",     "aten::polar"};
   return name.name.rfind("aten::_foreach_", 0) == 0 || kTaken.count(name.name) > 0;
 }
 

@@ -84,10 +84,8 @@ std::string exchange_failed(const GroupIdentity& group, const Status& status) {
          std::to_string(group.size) + ": " + status.message();
 }
 
-[[noreturn]] void give_up(const GroupIdentity& group, StoreBootstrap& bootstrap, const Status& status) {
-  const std::string text = exchange_failed(group, status);
-  bootstrap.announce_failure(text);
-  C10_THROW_ERROR(DistBackendError, text);
+[[noreturn]] void give_up(const GroupIdentity& group, const Status& status) {
+  C10_THROW_ERROR(DistBackendError, exchange_failed(group, status));
 }
 
 std::string not_come(const std::vector<int>& ranks) {
@@ -99,12 +97,12 @@ std::vector<MemberRecord> exchange(const GroupIdentity& group, StoreBootstrap& b
                                    const MemberRecord& own, Deadline deadline) {
   if (group.rank != 0) {
     if (const Status status = bootstrap.set(record_key(group.rank), encode(own)); !status.is_ok()) {
-      give_up(group, bootstrap, status);
+      give_up(group, status);
     }
     Result<std::string> table = bootstrap.get(kTableKey, deadline);
     if (!table.is_ok()) {
       const bool late = table.status().code() == StatusCode::kTimeout;
-      give_up(group, bootstrap, late ? Status(StatusCode::kTimeout, not_come({0})) : table.status());
+      give_up(group, late ? Status(StatusCode::kTimeout, not_come({0})) : table.status());
     }
     return split_table(table.value());
   }
@@ -117,13 +115,12 @@ std::vector<MemberRecord> exchange(const GroupIdentity& group, StoreBootstrap& b
     } else if (record.status().code() == StatusCode::kTimeout) {
       missing.push_back(rank);
     } else {
-      give_up(group, bootstrap, record.status());
+      give_up(group, record.status());
     }
   }
-  if (!missing.empty()) give_up(group, bootstrap, Status(StatusCode::kTimeout, not_come(missing)));
+  if (!missing.empty()) give_up(group, Status(StatusCode::kTimeout, not_come(missing)));
   const std::string table = join_table(records);
-  if (const Status status = bootstrap.set(kTableKey, table); !status.is_ok())
-    give_up(group, bootstrap, status);
+  if (const Status status = bootstrap.set(kTableKey, table); !status.is_ok()) give_up(group, status);
   return split_table(table);
 }
 
@@ -154,10 +151,7 @@ int admit(const GroupIdentity& group, StoreBootstrap* bootstrap, bool was_member
   const MemberRecord own = examine_process(was_member);
   const std::vector<MemberRecord> records =
       bootstrap == nullptr ? std::vector{own} : exchange(group, *bootstrap, own, deadline);
-  if (auto refusal = judge(group, records)) {
-    if (bootstrap != nullptr) bootstrap->announce_failure(refusal->text);
-    raise_python(refusal->error, refusal->text);
-  }
+  if (auto refusal = judge(group, records)) raise_python(refusal->error, refusal->text);
   const int index = local_rank_of(group.rank, records);
   raise_if_error(DeviceRuntime::get().bind(index));
   return index;

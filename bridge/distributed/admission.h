@@ -30,8 +30,8 @@ std::optional<Refusal> judge(const GroupIdentity& group, const std::vector<Membe
 int local_rank_of(int rank, const std::vector<MemberRecord>& records);
 
 // The whole of it: examines, exchanges through the Store (null for a group of one), judges, and binds the
-// process to its core. Returns the device index; raises the group's refusal. A failure is announced to the
-// other members.
+// process to its core. Returns the device index; raises the group's refusal, or DistBackendError when
+// somebody did not come.
 int admit(const GroupIdentity& group, StoreBootstrap* bootstrap, bool was_member, Deadline deadline);
 
 }  // namespace neuron::bridge

@@ -250,17 +250,17 @@ WorkPtr ProcessGroupNeuron::reduce_scatter_tensor_coalesced(Tensors& outputs, Te
 
 WorkPtr ProcessGroupNeuron::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
   const CallContext call = context("all_to_all");
-  const Tensors& out_parts = only_list(call, {outputs}, "output_tensor_list");
-  const Tensors& in_parts = only_list(call, {inputs}, "input_tensor_list");
-  check_same_dtype(call, out_parts, in_parts.front());
-  check_same_dtype(call, in_parts, in_parts.front());
+  check_list(call, outputs, "output_tensor_list");
+  check_list(call, inputs, "input_tensor_list");
+  check_same_dtype(call, outputs, inputs.front());
+  check_same_dtype(call, inputs, inputs.front());
   const auto own = static_cast<std::size_t>(getRank());
-  check_same_numel(call, out_parts[own], in_parts[own], "this rank's own output", "its own input");
-  check_even(call, in_parts);
+  check_same_numel(call, outputs[own], inputs[own], "this rank's own output", "its own input");
+  check_even(call, inputs);
   CollectiveCall out(call, OpType::ALLTOALL, "neuron:all_to_all", opts.timeout, opts.asyncOp);
-  out.request(CollectiveKind::kAllToAll, in_parts.front().scalar_type(), 0)
-      .input_parts(in_parts)
-      .output_parts(out_parts);
+  out.request(CollectiveKind::kAllToAll, inputs.front().scalar_type(), 0)
+      .input_parts(inputs)
+      .output_parts(outputs);
   return launch(std::move(out));
 }
 

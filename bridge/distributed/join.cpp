@@ -1,10 +1,10 @@
 #include "bridge/distributed/join.h"
 
-#include <c10/util/Exception.h>
-
+#include "bridge/distributed/exception_text.h"
 #include "bridge/distributed/live_groups.h"
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/errors.h"
+#include "engine/base/log.h"
 
 namespace neuron::bridge {
 
@@ -20,6 +20,14 @@ std::shared_ptr<Communicator> make_communicator(const GroupIdentity& group, int 
   options.timeout = timeout;
   options.core = &core_of(static_cast<c10::DeviceIndex>(device));
   return value_or_raise(Communicator::create(options, bootstrap));
+}
+
+// Every member says on stderr why the group is not made, before any of them ends.
+void tell_and_leave(const GroupIdentity& group, StoreBootstrap& bootstrap, const std::string& text) {
+  constexpr std::chrono::seconds kLimit{2};
+  bootstrap.announce_failure(text);
+  log_line(LogLevel::kError, "distributed", "[rank " + std::to_string(group.rank) + "] " + text);
+  bootstrap.leave_together(group.size, kLimit);
 }
 
 }  // namespace
@@ -44,8 +52,7 @@ std::shared_ptr<Communicator> join_group(const GroupIdentity& group,
     communicator = make_communicator(group, device, timeout, bootstrap);
     raise_if_error(bootstrap.meet("ready", group.size, deadline));
   } catch (const std::exception& error) {
-    bootstrap.announce_failure(std::string("rank ") + std::to_string(group.rank) + " of group '" +
-                               group.name + "': " + c10::GetExceptionString(error));
+    tell_and_leave(group, bootstrap, exception_text(error));
     if (communicator) communicator->abort("the group could not be made");
     throw;
   }

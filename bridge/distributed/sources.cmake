@@ -4,6 +4,7 @@ list(APPEND bridge_sources
   distributed/admission.cpp
   distributed/collective_call.cpp
   distributed/collectives.cpp
+  distributed/ddp_options.cpp
   distributed/dtype_map.cpp
   distributed/join.cpp
   distributed/live_groups.cpp

@@ -1,33 +1,22 @@
 #include "bridge/distributed/store_bootstrap.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
-#include <chrono>
+#include <thread>
 #include <utility>
+
+#include "bridge/distributed/exception_text.h"
 
 namespace neuron::bridge {
 
 namespace {
 
-using std::chrono::milliseconds;
-
 constexpr const char* kFailureKey = "failed";
-// A wait looks for the bad message this often: seldom enough for thousands of waiting ranks.
-constexpr milliseconds kFirstSlice{100}, kLongestSlice{1000};
 
 Status store_failed(const std::exception& error) {
-  return Status(StatusCode::kInternal,
-                std::string("the Store of the group cannot be reached: ") + error.what());
+  return Status(StatusCode::kInternal, "the Store of the group cannot be reached: " + exception_text(error));
 }
 
 std::vector<std::uint8_t> to_bytes(std::string_view text) { return {text.begin(), text.end()}; }
-
-milliseconds until(Deadline deadline) {
-  if (deadline.is_never()) return kLongestSlice;
-  const auto left = std::chrono::duration_cast<milliseconds>(deadline.when() - Deadline::Clock::now());
-  return std::max(left, milliseconds{1});
-}
 
 }  // namespace
 
@@ -47,27 +36,31 @@ Status StoreBootstrap::set(std::string_view key, std::string_view bytes) {
 }
 
 Result<std::string> StoreBootstrap::get(std::string_view key, Deadline deadline) {
-  const std::vector<std::string> wanted{full(key)}, failure{full(kFailureKey)};
   try {
-    for (milliseconds slice = kFirstSlice;; slice = std::min(slice * 2, kLongestSlice)) {
-      try {
-        store_->wait(wanted, std::min(slice, until(deadline)));
-        const auto bytes = store_->get(wanted.front());
-        return std::string(bytes.begin(), bytes.end());
-      } catch (const c10::DistStoreError&) {
-        // Not there within the slice.
-      }
-      if (store_->check(failure)) {
-        const auto bytes = store_->get(failure.front());
-        return Status(StatusCode::kAborted, std::string(bytes.begin(), bytes.end()));
-      }
-      if (deadline.passed()) {
-        return Status(StatusCode::kTimeout,
-                      "key '" + std::string(key) + "' did not appear in the Store in time");
-      }
+    if (auto value = poll(full(key), deadline, /*heed_failure=*/true)) return std::move(*value);
+    if (auto failure = poll(full(kFailureKey), Deadline::after({}), /*heed_failure=*/false)) {
+      return Status(StatusCode::kAborted, std::move(*failure));
     }
+    return Status(StatusCode::kTimeout, "key '" + std::string(key) + "' did not appear in the Store in time");
   } catch (const std::exception& error) {
     return store_failed(error);
+  }
+}
+
+std::optional<std::string> StoreBootstrap::poll(const std::string& key, Deadline deadline,
+                                                bool heed_failure) {
+  // Not Store::wait(): that looks for one key only, and a TCPStore reports each of its timeouts on stderr.
+  // The pauses grow to what thousands of waiting ranks may ask for.
+  using std::chrono::microseconds;
+  constexpr microseconds kFirstPause{200}, kLongestPause{200'000};
+  const std::string failure = full(kFailureKey);
+  for (microseconds pause = kFirstPause;; pause = std::min(pause + pause / 2, kLongestPause)) {
+    if (store_->check({key})) {
+      const auto bytes = store_->get(key);
+      return std::string(bytes.begin(), bytes.end());
+    }
+    if (deadline.passed() || (heed_failure && store_->check({failure}))) return std::nullopt;
+    std::this_thread::sleep_for(pause);
   }
 }
 
@@ -90,6 +83,18 @@ void StoreBootstrap::announce_failure(std::string_view message) noexcept {
     if (!store_->check({full(kFailureKey)})) store_->set(full(kFailureKey), to_bytes(message));
   } catch (const std::exception&) {
     // The Store is gone, which ends the waits of the others.
+  }
+}
+
+void StoreBootstrap::leave_together(int size, std::chrono::milliseconds limit) noexcept {
+  try {
+    if (store_->add(full("left"), 1) == size) {
+      store_->set(full("left/all"), to_bytes("1"));
+    } else {
+      (void)poll(full("left/all"), Deadline::after(limit), /*heed_failure=*/false);
+    }
+  } catch (const std::exception&) {
+    // The Store is gone: somebody has left already.
   }
 }
 

@@ -1,11 +1,14 @@
 // StoreBootstrap: a c10d Store as the key-value exchange of one new group.
 //
 // Besides the engine's keys it carries one bad message: a member that fails to join announces it, and every
-// wait of the other members ends with that message within about a second, instead of the group's timeout.
-// Used by one thread at a time, without Python's global lock (a Store written in Python takes it itself).
+// wait of the other members ends with that message in a fraction of a second, instead of at the group's
+// timeout. Used by one thread at a time, without Python's global lock (a Store written in Python takes it
+// itself).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -32,10 +35,17 @@ class StoreBootstrap final : public Bootstrap {
   // Every failure must be announced: a member that comes late then fails at once, and all count the attempt.
   // The first announcement stays. Never fails: a Store that is gone tells the others by itself.
   void announce_failure(std::string_view message) noexcept;
+  // After a failure: waits at most `limit` for the others to have come here too. The first process that ends
+  // may take the Store with it, and launchers kill the others at once: all must have told what is wrong by
+  // then.
+  void leave_together(int size, std::chrono::milliseconds limit) noexcept;
   // Deletes the keys that this member has set. Requires: nobody reads them any more.
   void erase_own_keys() noexcept;
 
  private:
+  // The value, or nothing when the deadline passed or (if heeded) a failure was announced. Throws as the
+  // Store does.
+  std::optional<std::string> poll(const std::string& key, Deadline deadline, bool heed_failure);
   std::string full(std::string_view key) const { return prefix_ + std::string(key); }
 
   c10::intrusive_ptr<c10d::Store> store_;

@@ -31,15 +31,18 @@ const at::Tensor& only_tensor(const CallContext& call, const std::vector<at::Ten
   return tensors.front();
 }
 
+void check_list(const CallContext& call, const std::vector<at::Tensor>& list, const char* argument) {
+  TORCH_CHECK_VALUE(list.size() == static_cast<std::size_t>(call.size), call.name, ": ", argument, " holds ",
+                    list.size(), " tensors, but the group has ", call.size, " ranks");
+  check_tensors(call, list, argument);
+}
+
 const std::vector<at::Tensor>& only_list(const CallContext& call, const TensorLists& lists,
                                          const char* argument) {
   TORCH_CHECK_VALUE(lists.size() == 1, call.name, ": ", argument,
                     " must hold one list (a process has one device), got ", lists.size());
-  const auto& list = lists.front();
-  TORCH_CHECK_VALUE(list.size() == static_cast<std::size_t>(call.size), call.name, ": ", argument, " holds ",
-                    list.size(), " tensors, but the group has ", call.size, " ranks");
-  check_tensors(call, list, argument);
-  return list;
+  check_list(call, lists.front(), argument);
+  return lists.front();
 }
 
 void check_same_dtype(const CallContext& call, const std::vector<at::Tensor>& tensors,

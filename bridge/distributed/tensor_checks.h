@@ -30,6 +30,8 @@ void check_tensors(const CallContext& call, const std::vector<at::Tensor>& tenso
 // process.
 const at::Tensor& only_tensor(const CallContext& call, const std::vector<at::Tensor>& tensors,
                               const char* argument);
+// One tensor for each member of the group.
+void check_list(const CallContext& call, const std::vector<at::Tensor>& list, const char* argument);
 // The list of one tensor for each member that belongs to the one device of this process.
 const std::vector<at::Tensor>& only_list(const CallContext& call, const TensorLists& lists,
                                          const char* argument);

@@ -96,6 +96,24 @@ void submit_fill(const char* name, const at::Tensor& target, const OptionalGener
   if (env().launch_blocking) synchronize(stream);
 }
 
+// The largest number below `bound` that the type holds.
+template <typename T>
+double below_in(double bound) {
+  T value = static_cast<T>(bound);
+  while (static_cast<double>(value) >= bound) value = std::nextafter(value, -std::numeric_limits<T>::infinity());
+  return static_cast<double>(value);
+}
+
+double below(double bound, at::ScalarType dtype) {
+  if (dtype == at::kDouble) return below_in<double>(bound);
+  const double single = below_in<float>(bound);
+  if (dtype == at::kFloat) return single;
+  // Half precision: from the float below, cut off the bits that the type does not have, toward minus infinity.
+  const double step = dtype == at::kHalf ? std::ldexp(1.0, std::max(std::ilogb(single), -14) - 10)
+                                         : std::ldexp(1.0, std::max(std::ilogb(single), -126) - 7);
+  return std::floor(single / step) * step;
+}
+
 std::pair<double, double> units(const Bits& bits) {
   return {unit_double(bits[0], bits[1]), unit_double(bits[2], bits[3])};
 }
@@ -104,15 +122,10 @@ at::Tensor& uniform_(at::Tensor& self, double from, double to, OptionalGenerator
   TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from, " > to=", to);
   TORCH_CHECK(self.is_floating_point(), "uniform_ takes floating point tensors, got ", self.scalar_type());
   // Rounding to a narrow type must not reach `to`.
-  const bool narrow = self.scalar_type() != at::kDouble;
-  const int digits = self.scalar_type() == at::kHalf ? 11 : self.scalar_type() == at::kBFloat16 ? 8 : 24;
+  const double last = from < to ? std::max(from, below(to, self.scalar_type())) : to;
   submit_fill("aten::uniform_", self, generator, [=](const Bits& bits) {
-    auto [a, b] = units(bits);
-    if (narrow) {
-      a = std::ldexp(std::floor(std::ldexp(a, digits)), -digits);
-      b = std::ldexp(std::floor(std::ldexp(b, digits)), -digits);
-    }
-    return std::pair<double, double>(from + a * (to - from), from + b * (to - from));
+    const auto [a, b] = units(bits);
+    return std::pair<double, double>(std::min(from + a * (to - from), last), std::min(from + b * (to - from), last));
   });
   return self;
 }

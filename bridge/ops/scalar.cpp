@@ -1,5 +1,6 @@
 // Scalars: what the host asks of device memory. Waits for the current stream, and for nothing else.
 #include <ATen/core/Tensor.h>
+#include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice_ops.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <torch/library.h>
@@ -31,6 +32,12 @@ std::int64_t fused_sdp_choice(const at::Tensor& query, const at::Tensor& key, co
   const c10::impl::ExcludeDispatchKeyGuard guard(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   return at::_ops::_fused_sdp_choice::call(q, k, v, m, dropout, causal, scale, grouped);
 }
+
+// scaled_dot_product_attention asks the stub, not the operator.
+const bool registered = [] {
+  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&fused_sdp_choice);
+  return true;
+}();
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", &local_scalar_dense);

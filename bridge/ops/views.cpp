@@ -75,6 +75,16 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& other) {
          self.strides() == other.strides();
 }
 
+// Lets Module.to() and `tensor.data = other` keep the tensor (its identity, tied weights) when it moves between the CPU
+// and the device.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  const auto plain = [](const at::Tensor& tensor) {
+    return tensor.layout() == at::kStrided && !tensor.is_nested() && !tensor.is_quantized() &&
+           (tensor.device().is_cpu() || tensor.device().type() == c10::DeviceType::PrivateUse1);
+  };
+  return self.key_set() == from.key_set() || (plain(self) && plain(from));
+}
+
 void record_stream_of(at::Tensor& self, c10::Stream stream) { record_stream(self.storage().data_ptr(), stream); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -91,6 +101,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_", &set_empty);
   m.impl("is_set_to", &is_set_to);
   m.impl("record_stream", &record_stream_of);
+  m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 
 }  // namespace

@@ -31,8 +31,7 @@ std::vector<std::string_view> nearest_names(std::string_view name, std::span<con
     const std::size_t distance = edit_distance(name, candidate);
     if (distance <= kFarthest) found.emplace_back(distance, candidate);
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::sort(found.begin(), found.end());
   std::vector<std::string_view> out;
   for (const auto& [distance, candidate] : found) {
     // Far ones only help where nothing is near.

@@ -32,11 +32,29 @@ TEST(WakeWordTest, DeadlineEndsAWait) {
   EXPECT_FALSE(word.wait([] { return false; }, Deadline::after(milliseconds(1))));
 }
 
+// The state changes after the sleeper's last look and before it sleeps.
+TEST(WakeWordTest, ANotificationJustBeforeTheSleepIsSeen) {
+  WakeWord word;
+  std::atomic<bool> set{false};
+  int looks = 0;
+  EXPECT_TRUE(word.wait(
+      [&] {
+        if (++looks == 2) {  // the first look is before the sleeper announces itself
+          set.store(true);
+          word.notify();
+          return false;
+        }
+        return set.load();
+      },
+      Deadline::never(), kSleepAtOnce));
+  EXPECT_EQ(looks, 3);
+}
+
 // Two threads hand a token to and fro, asleep in between: a lost wake-up would end it for ever.
 TEST(WakeWordTest, NoWakeUpIsLost) {
   WakeWord word;
   std::atomic<int> turn{0};
-  constexpr int kRounds = 2000;
+  constexpr int kRounds = 5'000;
   const auto play = [&](int me) {
     for (int round = 0; round < kRounds; ++round) {
       word.wait([&] { return turn.load() == me; }, Deadline::never(), kSleepAtOnce);
@@ -52,7 +70,7 @@ TEST(WakeWordTest, NoWakeUpIsLost) {
 
 TEST(WaitCounterTest, WakesEveryTargetThatIsReached) {
   WaitCounter counter;
-  constexpr std::uint64_t kLast = 3000;
+  constexpr std::uint64_t kLast = 10'000;
   std::vector<std::thread> waiters;
   for (const std::uint64_t step : {1U, 7U, 100U}) {
     waiters.emplace_back([&counter, step] {

@@ -17,14 +17,14 @@ TEST(StatusTest, OkHasNoMessage) {
 
 TEST(StatusTest, FailureCarriesCodeAndMessageThroughCopies) {
   const Status status(StatusCode::kTimeout, "rank 3 did not come");
-  const Status copy = status;
+  const Status copy = status;  // NOLINT(performance-unnecessary-copy-initialization): copying is the subject
   EXPECT_FALSE(copy.is_ok());
   EXPECT_EQ(copy.code(), StatusCode::kTimeout);
   EXPECT_EQ(copy.message(), "rank 3 did not come");
   EXPECT_STREQ(status_code_name(copy.code()), "timeout");
 }
 
-TEST(StatusTest, OkWithAMessageIsABug) { EXPECT_THROW(Status(StatusCode::kOk, "fine"), CheckFailure); }
+TEST(StatusTest, OkWithAMessageIsABug) { EXPECT_THROW((void)Status(StatusCode::kOk, "fine"), CheckFailure); }
 
 TEST(ResultTest, HoldsAValueOrTheReason) {
   Result<std::string> good = std::string("value");

@@ -13,8 +13,8 @@ namespace neuron {
 
 // The fields that must agree, and flags that need not, in one word.
 struct PackedCall {
-  static constexpr std::uint64_t kInline = std::uint64_t{1} << 56;  // the input is in the record
-  static constexpr std::uint64_t kTiny = std::uint64_t{1} << 60;    // and there in its first line
+  static constexpr std::uint64_t kInline = std::uint64_t{1} << 56;      // the input is in the record
+  static constexpr std::uint64_t kTiny = std::uint64_t{1} << 60;        // and there in its first line
   static constexpr std::uint64_t kInputParts = std::uint64_t{1} << 57;  // the list of parts is published
   static constexpr std::uint64_t kOutputParts = std::uint64_t{1} << 58;
   static constexpr std::uint64_t kHasText = std::uint64_t{1} << 59;  // name or origin is published

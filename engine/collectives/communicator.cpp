@@ -27,6 +27,7 @@ Status check_options(const CommunicatorOptions& options) {
   if (!options.global_ranks.empty() && options.global_ranks.size() != static_cast<std::size_t>(options.size))
     return invalid(options.global_ranks.size(), " global ranks for ", options.size, " ranks");
   if (options.core == nullptr) return invalid("no core");
+  if (options.timeout.count() <= 0) return invalid("a timeout of ", options.timeout.count(), " ns");
   return env_status().is_ok() ? simd_level().status() : env_status();
 }
 
@@ -65,6 +66,11 @@ Status check_heap(const CollectiveRequest& request, const DeviceHeap& heap, int 
   if (request.factor_element != nullptr && !inside(heap, request.factor_element, element))
     return outside("factor");
   return Status::ok();
+}
+
+// A child has none of the group's memory.
+Status forked() {
+  return Status(StatusCode::kUnavailable, "this process was forked from one that uses Neuron devices");
 }
 
 WorkSummary summarize(const CollectiveRequest& request) {
@@ -118,14 +124,15 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const CommunicatorOpt
   Status status = check_options(options);
   if (!status.is_ok()) return status;
   sweep_quarantine();
-  Result<std::unique_ptr<Group>> group = Group::create(options, bootstrap);
+  CommunicatorOptions bounded = options;
+  bounded.timeout = Impl::bounded(options.timeout);
+  Result<std::unique_ptr<Group>> group = Group::create(bounded, bootstrap);
   if (!group.is_ok()) return group.status();
   return std::shared_ptr<Communicator>(new Communicator(std::make_unique<Impl>(std::move(group).value())));
 }
 
 Status Communicator::check(const CollectiveRequest& request) const {
-  if (in_forked_child())
-    return Status(StatusCode::kUnavailable, "this process was forked from one that uses Neuron devices");
+  if (in_forked_child()) return forked();
   Status status = validate(request, rank(), size());
   if (!status.is_ok()) return status;
   return check_heap(request, core().heap(), rank(), size());
@@ -181,12 +188,15 @@ Status Communicator::run(const CollectiveRequest& request) {
 
 void Communicator::abort(const std::string& reason) { fail(StatusCode::kAborted, reason); }
 
-void Communicator::fail(StatusCode code, const std::string& message) { impl_->group->fail(code, message); }
+void Communicator::fail(StatusCode code, const std::string& message) {
+  if (!in_forked_child()) impl_->group->fail(code, message);
+}
 
-bool Communicator::aborted() const { return impl_->group->failed(); }
-Status Communicator::status() const { return impl_->group->error(); }
+bool Communicator::aborted() const { return in_forked_child() || impl_->group->failed(); }
+Status Communicator::status() const { return in_forked_child() ? forked() : impl_->group->error(); }
 
 Status Communicator::destroy(std::chrono::nanoseconds limit) {
+  if (in_forked_child()) return forked();
   impl_->destroyed.store(true, std::memory_order_seq_cst);
   const auto idle = [this] { return impl_->in_flight.load(std::memory_order_seq_cst) == 0; };
   std::unique_lock<std::mutex> lock(impl_->drained_mutex);

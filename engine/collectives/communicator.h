@@ -35,13 +35,13 @@ struct CommunicatorTuning {
 };
 
 struct CommunicatorOptions {
-  std::string group_name;
+  std::string group_name{};
   int rank = 0;
-  int size = 1;                   // at most Communicator::kMaxSize
-  std::vector<int> global_ranks;  // of the members, for messages; empty: the same as the group's
+  int size = 1;                     // at most Communicator::kMaxSize
+  std::vector<int> global_ranks{};  // of the members, for messages; empty: the same as the group's
   std::chrono::nanoseconds timeout = std::chrono::minutes(30);
   Core* core = nullptr;  // must outlive the communicator
-  CommunicatorTuning tuning;
+  CommunicatorTuning tuning{};
 };
 
 class Communicator : public std::enable_shared_from_this<Communicator> {

@@ -1,6 +1,7 @@
 // What a Communicator holds. Internal to this folder.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -20,18 +21,23 @@ class Communicator::Impl {
       : group(std::move(joined)), timeout(group->options().timeout) {}
 
   std::chrono::nanoseconds timeout_of(const CollectiveRequest& request) const {
-    return request.timeout.count() > 0 ? request.timeout : timeout.load(std::memory_order_relaxed);
+    const bool own = request.timeout.count() > 0;
+    return bounded(own ? request.timeout : timeout.load(std::memory_order_relaxed));
   }
-  // A request (or unit) is in flight from before it takes its number until its outcome is known. Begun, it is refused
-  // when the group is destroyed or in error; destroy() first refuses, then waits.
+  // A deadline is now + timeout, which must not overflow.
+  static std::chrono::nanoseconds bounded(std::chrono::nanoseconds timeout) {
+    return std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours(24 * 3650));
+  }
+  // A request (or unit) is in flight from before it takes its number until its outcome is known. Begun, it is
+  // refused when the group is destroyed or in error; destroy() first refuses, then waits.
   Status begin();
   void end();
 
   const std::unique_ptr<Group> group;
   std::atomic<std::chrono::nanoseconds> timeout;
 
-  // Held from the taking of a number until the command is in its stream, so that no stream has two commands of
-  // the group in another order than that of their numbers. Taken before a stream's submission lock.
+  // Held from the taking of a number until the command is in its stream, so that no stream has two commands
+  // of the group in another order than that of their numbers. Taken before a stream's submission lock.
   std::mutex order;
   std::atomic<std::uint64_t> next_sequence{1};
   std::atomic<bool> destroyed{false};

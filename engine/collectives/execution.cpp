@@ -165,8 +165,10 @@ class Execution {
     party.input_parts = nullptr;
     party.output_parts = nullptr;
     if ((flags & PackedCall::kInputParts) != 0)
-      party.input_parts = in_record ? parts_in_record(record, party.input) : copy_parts(rank, record.input_parts);
-    if ((flags & PackedCall::kOutputParts) != 0 && writes) party.output_parts = copy_parts(rank, record.output_parts);
+      party.input_parts =
+          in_record ? parts_in_record(record, party.input) : copy_parts(rank, record.input_parts);
+    if ((flags & PackedCall::kOutputParts) != 0 && writes)
+      party.output_parts = copy_parts(rank, record.output_parts);
     party.count = call.count.load(std::memory_order_relaxed);
     party.factor = call.factor;
   }

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +14,6 @@
 #include "engine/base/check.h"
 #include "engine/base/fork.h"
 #include "engine/base/log.h"
-#include "engine/collectives/rendezvous.h"
 
 namespace neuron {
 
@@ -38,25 +38,45 @@ int usable_processors() {
 
 }  // namespace
 
+Group::Group(const CommunicatorOptions& options)
+    : options_(options), patience_(options.size > usable_processors()) {}
+
 Result<std::unique_ptr<Group>> Group::create(const CommunicatorOptions& options, Bootstrap& bootstrap) {
   std::unique_ptr<Group> group(new Group(options));
-  // With more ranks than processors whoever spins keeps a rank that it waits for from running.
-  if (options.size > usable_processors()) {
-    group->spin_budget_ = {.pauses = 0, .yield_ns = 50'000};
-    group->eager_looks_ = 0;
-  }
   Status status = group->join(bootstrap);
-  if (!status.is_ok()) return status;
-  return group;
+  if (status.is_ok()) return group;
+  // Others may have joined already, and would wait for this rank until their timeout.
+  if (group->control_memory_ != nullptr)
+    group->fail(status.code(), group->rank_name(group->rank()) + " could not join: " + status.message());
+  return status;
 }
 
-Status Group::make_control_block(int* fd) {
+Status Group::make_control(FileDescriptor* fd) {
   const ControlGeometry geometry = geometry_of(options_);
-  *fd = memfd_create("neuron_group_control", MFD_CLOEXEC);
-  if (*fd < 0 || ftruncate(*fd, static_cast<off_t>(geometry.total_bytes())) != 0)
+  *fd = FileDescriptor(memfd_create("neuron_group_control", MFD_CLOEXEC));
+  if (!fd->is_open() || ftruncate(fd->get(), static_cast<off_t>(geometry.total_bytes())) != 0) {
     return Status(StatusCode::kInternal,
                   title() + ": no memory file for the control block: " + std::strerror(errno));
+  }
+  Result<std::shared_ptr<PeerMemory>> mapped = PeerMemory::map(fd->get(), geometry.total_bytes());
+  if (!mapped.is_ok()) return mapped.status();
+  control_memory_ = std::move(mapped).value();
+  control_ = ControlBlock(control_memory_->base(), geometry);
+  control_.header().geometry = geometry;
   return Status::ok();
+}
+
+Status Group::map_control(int fd) {
+  struct stat info{};
+  if (fstat(fd, &info) != 0)
+    return Status(StatusCode::kInternal, title() + ": no control block came from rank 0");
+  Result<std::shared_ptr<PeerMemory>> mapped = PeerMemory::map(fd, static_cast<std::size_t>(info.st_size));
+  if (!mapped.is_ok()) return mapped.status();
+  control_memory_ = std::move(mapped).value();
+  const ControlGeometry theirs = reinterpret_cast<const GroupHeader*>(control_memory_->base())->geometry;
+  control_ = ControlBlock(control_memory_->base(), theirs);
+  if (theirs == geometry_of(options_)) return Status::ok();
+  return Status(StatusCode::kMismatch, "the members were created with different options");
 }
 
 Status Group::join(Bootstrap& bootstrap) {
@@ -64,17 +84,10 @@ Status Group::join(Bootstrap& bootstrap) {
   const DeviceHeap& heap = options_.core->heap();
   Result<std::shared_ptr<PeerMemory>> own_heap = PeerMemory::adopt(heap.fd(), heap.base(), heap.limit());
   if (!own_heap.is_ok()) return own_heap.status();
-  const ControlGeometry geometry = geometry_of(options_);
   FileDescriptor control_fd;
   if (rank() == 0) {
-    int fd = -1;
-    Status made = make_control_block(&fd);
-    control_fd = FileDescriptor(fd);
+    Status made = make_control(&control_fd);
     if (!made.is_ok()) return made;
-    Result<std::shared_ptr<PeerMemory>> mapped = PeerMemory::map(fd, geometry.total_bytes());
-    if (!mapped.is_ok()) return mapped.status();
-    control_memory_ = std::move(mapped).value();
-    reinterpret_cast<GroupHeader*>(control_memory_->base())->geometry = geometry;
   }
   Result<RendezvousResult> met = meet({.group_name = options_.group_name,
                                        .rank = rank(),
@@ -85,20 +98,19 @@ Status Group::join(Bootstrap& bootstrap) {
                                       bootstrap, Deadline::after(options_.timeout));
   if (!met.is_ok()) return met.status();
   if (rank() != 0) {
-    Result<std::shared_ptr<PeerMemory>> mapped =
-        PeerMemory::map(met.value().control.get(), geometry.total_bytes());
-    if (!mapped.is_ok()) return mapped.status();
-    control_memory_ = std::move(mapped).value();
-    if (!(reinterpret_cast<const GroupHeader*>(control_memory_->base())->geometry == geometry))
-      return Status(StatusCode::kMismatch, title() + ": the members were created with different options");
+    Status mapped = map_control(met.value().control.get());
+    if (!mapped.is_ok()) return mapped;
   }
-  control_ = ControlBlock(control_memory_->base(), geometry);
+  return map_heaps(std::move(own_heap).value(), met.value().peers);
+}
+
+Status Group::map_heaps(std::shared_ptr<PeerMemory> own_heap, const std::vector<PeerGreeting>& peers) {
   for (int r = 0; r < size(); ++r) {
     if (r == rank()) {
-      heaps_.push_back(own_heap.value());
+      heaps_.push_back(std::move(own_heap));
       continue;
     }
-    PeerGreeting& peer = met.value().peers[static_cast<std::size_t>(r)];
+    const PeerGreeting& peer = peers[static_cast<std::size_t>(r)];
     Result<std::shared_ptr<PeerMemory>> mapped = PeerMemory::map(peer.heap.get(), peer.heap_bytes);
     if (!mapped.is_ok()) return mapped.status();
     heaps_.push_back(std::move(mapped).value());
@@ -177,9 +189,10 @@ void Group::note_finished_below(std::uint64_t bound) {
   }
 }
 
-// Only who has finished the number at finished_below moves it on: that number's thread, or the thread that takes the
-// bit of a number that was finished ahead. Setting a bit and then looking at finished_below, and moving finished_below
-// and then looking at the bits, cannot miss each other; taking the bit decides when both see it.
+// Only who has finished the number at finished_below moves it on: that number's thread, or the thread that
+// takes the bit of a number that was finished ahead. Setting a bit and then looking at finished_below, and
+// moving finished_below and then looking at the bits, cannot miss each other; taking the bit decides when
+// both see it.
 void Group::finish(std::uint64_t sequence) {
   std::atomic<std::uint64_t>& below = own().finished_below;
   const auto bit = [](std::uint64_t s) { return std::uint64_t{1} << (s % 64); };

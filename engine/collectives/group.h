@@ -16,8 +16,10 @@
 #include "engine/collectives/bootstrap.h"
 #include "engine/collectives/communicator.h"
 #include "engine/collectives/control_block.h"
+#include "engine/collectives/patience.h"
 #include "engine/collectives/peer_memory.h"
 #include "engine/collectives/peer_watch.h"
+#include "engine/collectives/rendezvous.h"
 
 namespace neuron {
 
@@ -57,16 +59,12 @@ class Group {
   // a second while nothing happens; it looks for reasons to give up and calls fail() when it finds one.
   template <typename Done, typename Tick>
   Status wait(Done&& done, Tick&& on_tick) {
-    // First without pauses, which cost more than a message between two processors, and without a look at the clock.
-    for (int i = 0; i <= eager_looks_; ++i) {
-      if (done()) return Status::ok();
-    }
-    SpinBudget budget = spin_budget_;
+    if (patience_.wait_awake(done)) return Status::ok();
+    const auto ready = [&] { return done() || failed(); };
     for (;;) {
-      const auto ready = [&] { return done() || failed(); };
-      if (own().doorbell.wait(ready, Deadline::after(kTick), budget)) return done() ? Status::ok() : error();
+      constexpr SpinBudget kSleep{.pauses = 0, .yield_ns = 0};
+      if (own().doorbell.wait(ready, Deadline::after(kTick), kSleep)) return done() ? Status::ok() : error();
       on_tick();
-      budget = {.pauses = 0, .yield_ns = 0};
     }
   }
 
@@ -87,19 +85,21 @@ class Group {
  private:
   static constexpr std::chrono::milliseconds kTick{20};
 
-  explicit Group(const CommunicatorOptions& options) : options_(options) {}
-  Status make_control_block(int* fd);
+  explicit Group(const CommunicatorOptions& options);
   Status join(Bootstrap& bootstrap);
+  Status make_control(FileDescriptor* fd);
+  Status map_control(int fd);
+  Status map_heaps(std::shared_ptr<PeerMemory> own_heap, const std::vector<PeerGreeting>& peers);
 
   CommunicatorOptions options_;
-  SpinBudget spin_budget_;
-  int eager_looks_ = 200;
+  Patience patience_;
   std::shared_ptr<PeerMemory> control_memory_;
   ControlBlock control_;
   std::vector<std::shared_ptr<PeerMemory>> heaps_;
   PeerWatch watch_;
   std::atomic<std::uint64_t> finished_by_all_below_{1};
-  std::atomic<std::uint64_t> finished_ahead_{0};  // bit (s % 64): s is finished, but not every number below it
+  std::atomic<std::uint64_t> finished_ahead_{
+      0};  // bit (s % 64): s is finished, but not every number below it
 };
 
 }  // namespace neuron

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -64,7 +65,9 @@ std::string describe_status(int status) {
 }  // namespace
 
 PeerWatch::~PeerWatch() {
+  if (in_forked_child()) return;  // closed by the fork guard; the numbers may be others' by now
   for (const Watched& peer : watched_) {
+    if (peer.pidfd < 0) continue;
     forget_in_child(peer.pidfd);
     close(peer.pidfd);
   }
@@ -73,8 +76,8 @@ PeerWatch::~PeerWatch() {
 void PeerWatch::add(int rank, int pid) {
   if (pid == 0 || pid == getpid()) return;
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0U));
-  if (pidfd < 0) return;
-  close_in_child(pidfd);
+  if (pidfd < 0 && errno != ESRCH) return;
+  if (pidfd >= 0) close_in_child(pidfd);
   watched_.push_back({rank, pid, pidfd});
 }
 
@@ -84,9 +87,9 @@ std::vector<int> PeerWatch::dead() const {
   std::vector<pollfd> polled(watched_.size());
   for (std::size_t i = 0; i < watched_.size(); ++i)
     polled[i] = {.fd = watched_[i].pidfd, .events = POLLIN, .revents = 0};
-  if (poll(polled.data(), polled.size(), 0) <= 0) return ranks;
+  if (poll(polled.data(), polled.size(), 0) < 0) return ranks;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
-    if (polled[i].revents != 0) ranks.push_back(watched_[i].rank);
+    if (polled[i].fd < 0 || polled[i].revents != 0) ranks.push_back(watched_[i].rank);
   }
   return ranks;
 }
@@ -101,6 +104,7 @@ const PeerWatch::Watched* PeerWatch::find(int rank) const {
 bool PeerWatch::is_dead(int rank) const {
   const Watched* peer = find(rank);
   if (peer == nullptr) return false;
+  if (peer->pidfd < 0) return true;
   pollfd polled{.fd = peer->pidfd, .events = POLLIN, .revents = 0};
   return poll(&polled, 1, 0) > 0;
 }

@@ -27,7 +27,7 @@ class PeerWatch {
   struct Watched {
     int rank;
     int pid;
-    int pidfd;
+    int pidfd;  // -1: it had ended before we could watch it
   };
   const Watched* find(int rank) const;
   std::vector<Watched> watched_;

@@ -85,13 +85,15 @@ Status bound_elsewhere(int index, int bound) {
 
 class DeviceRuntime::Impl {
  public:
-  Impl() { load(); }
+  Impl() {
+    load();
+    set_inline_policy(choose_inline_policy(current().allocation));
+  }
 
   void load() {
     auto* fresh = new Setup(make_setup());
     setup.store(fresh, std::memory_order_release);
     bound.store(fresh->allocation.local_rank.value_or(kNone), std::memory_order_release);
-    set_inline_policy(choose_inline_policy(fresh->allocation));
   }
 
   const Setup& current() const { return *setup.load(std::memory_order_acquire); }

@@ -24,7 +24,6 @@ namespace neuron {
 
 namespace {
 
-constexpr std::size_t kUnit = DeviceHeap::kUnit;
 // Several processes may look at the host's free memory at the same moment; each takes no more than this
 // before it looks again, so that together they stay within the reserve.
 constexpr std::size_t kUnitsPerStep = 8;

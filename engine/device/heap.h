@@ -21,9 +21,8 @@ class DeviceHeap {
   static constexpr std::size_t kUnit = std::size_t{2} << 20;
 
   // `limit`: bytes of memory of the core, rounded up to a unit. Not inherited by forked children
-  // (MADV_DONTFORK). `host_reserve`: bytes of the host's and of the control group's memory to leave free;
-  // nothing = a sixteenth of them, at most 4 GiB. The file is sealed against changes of its size, so that
-  // peers may rely on it.
+  // (MADV_DONTFORK). `host_reserve`: bytes of the host's and of the control group's memory to leave free; see
+  // HostMemory. The file is sealed against changes of its size, so that peers may rely on it.
   static Result<std::unique_ptr<DeviceHeap>> create(std::size_t limit,
                                                     std::optional<std::uint64_t> host_reserve = std::nullopt);
   virtual ~DeviceHeap() = default;

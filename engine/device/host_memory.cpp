@@ -47,7 +47,11 @@ bool exists(const std::string& path) {
 
 std::string mebibytes(std::uint64_t nbytes) { return std::to_string(nbytes >> 20) + " MiB"; }
 
-std::uint64_t usual_reserve(std::uint64_t total) { return std::min(total / 16, std::uint64_t{4} << 30); }
+std::uint64_t reserve_of(std::uint64_t total, std::optional<std::uint64_t> asked) {
+  const std::uint64_t usual = std::min(total / 16, std::uint64_t{4} << 30);
+  const std::uint64_t least = std::min(total / 64, std::uint64_t{256} << 20);
+  return std::max(asked.value_or(usual), least);
+}
 
 Status shortage(const std::string& bound, std::uint64_t nbytes, std::uint64_t available,
                 std::uint64_t reserve) {
@@ -99,8 +103,9 @@ Status HostMemory::check(std::uint64_t nbytes) const {
   if (const auto text = read_file(meminfo_)) {
     const std::uint64_t total = number_of(*text, "MemTotal:") << 10;
     const std::uint64_t available = number_of(*text, "MemAvailable:") << 10;
-    const std::uint64_t reserve = reserve_.value_or(usual_reserve(total));
-    if (total != 0 && available < reserve + nbytes) return shortage("the host", nbytes, available, reserve);
+    const std::uint64_t reserve = reserve_of(total, reserve_);
+    if (total != 0 && (available < reserve || available - reserve < nbytes))
+      return shortage("the host", nbytes, available, reserve);
   }
   for (const Group& group : groups_) {
     const auto limit = read_number(group.limit_file);
@@ -111,8 +116,8 @@ Status HostMemory::check(std::uint64_t nbytes) const {
     const std::uint64_t cache = number_of(stat, group.inactive_key) + number_of(stat, group.active_key);
     const std::uint64_t used = *usage > cache ? *usage - cache : 0;
     const std::uint64_t available = *limit > used ? *limit - used : 0;
-    const std::uint64_t reserve = reserve_.value_or(usual_reserve(*limit));
-    if (available < reserve + nbytes) {
+    const std::uint64_t reserve = reserve_of(*limit, reserve_);
+    if (available < reserve || available - reserve < nbytes) {
       return shortage("the control group (" + group.limit_file + ")", nbytes, available, reserve);
     }
   }

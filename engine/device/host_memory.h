@@ -23,7 +23,9 @@ struct HostMemoryPaths {
 
 class HostMemory {
  public:
-  // `reserve`: bytes to leave free under every bound; nothing = a sixteenth of the bound, at most 4 GiB.
+  // `reserve`: bytes to leave free under every bound; nothing = a sixteenth of the bound, at most 4 GiB. A
+  // 64th of the bound, at most 256 MiB, is kept whatever was asked: below that the kernel would start to kill
+  // processes.
   explicit HostMemory(std::optional<std::uint64_t> reserve = std::nullopt, const HostMemoryPaths& paths = {});
 
   // Ok when `nbytes` more leave the reserve under every bound free; else kOutOfMemory naming the bound.

@@ -73,6 +73,42 @@ TEST_F(StreamInlineTest, OthersQueueBehindAnInlineCommand) {
   runner.join();
 }
 
+// The ring comes round to slots that held commands of old.
+TEST_F(StreamInlineTest, OldCommandsAreNotRunAgain) {
+  struct Recycled final : Command {
+    explicit Recycled(int& count) : Command(CommandKind::kHost, RunMode::kQueued, "recycled"), runs(count) {}
+    Status run(Stream& /*stream*/) override {
+      ++runs;
+      return Status::ok();
+    }
+    void retire() noexcept override {}
+    int& runs;
+  };
+  CoreOptions options;
+  options.memory_limit = DeviceHeap::kUnit;
+  options.run_ahead.commands = 2;
+  const auto core = make_test_core(options);
+  Stream& stream = core->default_stream();
+  int runs = 0;
+  Recycled first(runs);
+  Recycled second(runs);
+  stream.submit(std::unique_ptr<Command>(&first));
+  stream.submit(std::unique_ptr<Command>(&second));
+  EXPECT_EQ(stream.synchronize(), nullptr);
+  Gate gate;
+  std::thread runner([&] { stream.submit(gate.command(RunMode::kMayInline)); });
+  gate.wait_for_arrival();
+  bool ran = false;
+  submit(stream, [&] { ran = true; });
+  for (int chance = 0; chance < 1000; ++chance) std::this_thread::yield();
+  EXPECT_EQ(stream.completed(), 2U);
+  gate.open();
+  EXPECT_EQ(stream.synchronize(), nullptr);
+  runner.join();
+  EXPECT_TRUE(ran);
+  EXPECT_EQ(runs, 2);
+}
+
 TEST_F(StreamInlineTest, AnInlineCommandMaySubmitToItsStream) {
   std::vector<int> order;
   submit(

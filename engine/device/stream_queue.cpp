@@ -131,6 +131,7 @@ StreamPosition StreamQueue::enqueue(std::unique_ptr<Command> command) {
   queued_.publish(position);
   if (!thread_.joinable() && !start_thread()) [[unlikely]] {
     // No thread is to be had, so nobody else runs queued commands: do it here, after those that run inline.
+    // The one place where a command runs under the submission lock.
     drain_up_to(position);
   }
   return position;

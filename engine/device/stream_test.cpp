@@ -1,8 +1,10 @@
 #include "engine/device/stream.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -144,20 +146,30 @@ TEST_F(StreamTest, AWaitForWhatIsDoneCostsNoCommand) {
 
 TEST_F(StreamTest, CommandsAreRetiredOnceBeforeTheyCountAsCompleted) {
   struct Counted final : Command {
-    explicit Counted(int& count) : Command(CommandKind::kHost, RunMode::kQueued, "counted"), retired(count) {}
+    Counted(Stream& on, int& count, bool& early)
+        : Command(CommandKind::kHost, RunMode::kQueued, "counted"),
+          stream(on),
+          retired(count),
+          completed(early) {}
     Status run(Stream& /*stream*/) override { return Status::ok(); }
     void retire() noexcept override {
       ++retired;
+      completed = completed || stream.query();
       delete this;
     }
+    Stream& stream;
     int& retired;
+    bool& completed;
   };
   int retired = 0;
+  bool completed_before = false;
   for (int i = 1; i <= 100; ++i) {
-    const StreamPosition position = stream_.submit(std::make_unique<Counted>(retired));
+    const StreamPosition position =
+        stream_.submit(std::make_unique<Counted>(stream_, retired, completed_before));
     ASSERT_TRUE(stream_.wait_until(position).is_ok());
     ASSERT_EQ(retired, i);
   }
+  EXPECT_FALSE(completed_before);
 }
 
 TEST_F(StreamTest, TheThreadInitializerRunsFirstOnEachStreamThread) {
@@ -207,6 +219,26 @@ TEST_F(StreamTest, AClosedStreamSkipsNewCommandsAndFinishesOldOnes) {
   EXPECT_EQ(stream_.synchronize(), nullptr);
   EXPECT_TRUE(ran);
 }
+
+// Sanitizers need address space of their own.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(StreamThreadDeathTest, WithoutAThreadTheSubmitterRunsItsCommands) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto body = [] {
+    const auto core = make_test_core();
+    Stream& stream = core->default_stream();
+    // No address space is left for another stack.
+    const rlimit nothing{0, 0};
+    setrlimit(RLIMIT_AS, &nothing);
+    std::thread::id id;
+    submit(stream, [&] { id = std::this_thread::get_id(); });
+    const bool first = stream.query() && id == std::this_thread::get_id();
+    submit(stream, [&] { id = {}; });
+    std::_Exit(first && stream.query() && id == std::thread::id() ? 0 : 1);
+  };
+  EXPECT_EXIT(body(), ::testing::ExitedWithCode(0), "");
+}
+#endif
 
 TEST(StreamEndTest, DestructionRunsWhatWasSubmitted) {
   int ran = 0;

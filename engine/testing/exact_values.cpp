@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "engine/base/check.h"
@@ -250,6 +251,19 @@ std::vector<std::byte> plain_reduce(DType dtype, ReduceOp op,
     }
   }
   return out;
+}
+
+std::size_t count_differences(DType dtype, const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  const DType part = part_type(dtype);
+  const std::size_t size = dtype_size(part);
+  std::size_t differences = 0;
+  for (std::size_t at = 0; at < a.size(); at += size) {
+    if (std::memcmp(a.data() + at, b.data() + at, size) == 0) continue;
+    const bool both_nan = is_float(part) && std::isnan(read_element(part, a.data() + at)) &&
+                          std::isnan(read_element(part, b.data() + at));
+    if (!both_nan) ++differences;
+  }
+  return differences;
 }
 
 }  // namespace neuron

@@ -28,4 +28,7 @@ std::vector<std::byte> plain_reduce(DType dtype, ReduceOp op,
                                     const std::vector<std::vector<std::byte>>& inputs,
                                     const std::vector<double>& factors = {});
 
+// Elements that differ; any two NaN of a floating type are the same.
+std::size_t count_differences(DType dtype, const std::vector<std::byte>& a, const std::vector<std::byte>& b);
+
 }  // namespace neuron

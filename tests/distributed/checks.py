@@ -22,6 +22,7 @@ from types import ModuleType
 from launch import RunResult, run_ranks
 
 _GROUP_TIMEOUT_S = 20
+_CHECK_LIMIT_S = 60
 
 
 def check_names(module: Path) -> list[str]:
@@ -68,6 +69,7 @@ def _load(path: Path) -> ModuleType:
 
 def _main() -> None:
     import datetime
+    import faulthandler
     import os
 
     import torch.distributed as dist
@@ -81,6 +83,8 @@ def _main() -> None:
     with open(folder / f"rank{rank}", "w") as out:
         for name in check_names(path):
             problem = None
+            # Behind a closed gate a check may hang for ever: say where, and let the others fail.
+            faulthandler.dump_traceback_later(_CHECK_LIMIT_S, exit=True)
             try:
                 getattr(module, f"check_{name}")(rank, world_size)
             except BaseException:  # noqa: BLE001

@@ -132,7 +132,7 @@ class Ranks:
             with self._file(rank, "out", "wb") as out, self._file(rank, "err", "wb") as err:
                 self.processes.append(
                     subprocess.Popen(
-                        [sys.executable, str(path), *args],
+                        [sys.executable, "-X", "faulthandler", str(path), *args],
                         env=base_environment(merged),
                         stdout=out,
                         stderr=err,

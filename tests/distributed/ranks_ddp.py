@@ -1,14 +1,12 @@
 """Rank side of test_ddp.py: each check trains on `neuron` and on CPU + gloo in the same processes, and compares."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: N817
+from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import torch_neuronx  # noqa: F401
@@ -119,10 +117,10 @@ def check_comm_hook(rank: int, world_size: int) -> None:
     assert_trained_alike(hooked, train("neuron"), rtol=1e-6, atol=1e-7)
 
 
-def check_bf16_compress_hook(rank: int, world_size: int) -> None:
+def check_compress_hook(rank: int, world_size: int) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-    hooked = train("neuron", prepare=lambda ddp: ddp.register_comm_hook(None, default_hooks.bf16_compress_hook))
+    hooked = train("neuron", prepare=lambda ddp: ddp.register_comm_hook(None, default_hooks.fp16_compress_hook))
     assert_trained_alike(hooked, train("cpu"), rtol=0.1, atol=0.02)
     assert_equal_everywhere(hooked[1])
 
@@ -169,21 +167,6 @@ def check_broadcast_of_buffers_and_parameters(rank: int, world_size: int) -> Non
     ddp(torch.randn(8, 16, device="neuron") + rank)
     ddp(torch.randn(8, 16, device="neuron") + rank)
     assert_equal_everywhere([p.detach().cpu() for p in ddp.parameters()])
-
-
-def check_sync_batch_norm(rank: int, world_size: int) -> None:
-    """Field case 28: three and five samples a rank are one batch of eight; or upstream refuses the device clearly."""
-    sizes = [3, 5, *([4] * 8)][:world_size]
-    whole = torch.randn(sum(sizes), 6, generator=torch.Generator().manual_seed(3))
-    mine = whole.split(sizes)[rank]
-    norm = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(6))).to("neuron")
-    try:
-        output = norm(mine.to("neuron"))
-    except (RuntimeError, ValueError) as error:
-        assert "SyncBatchNorm expected input tensor to be on" in str(error), error
-        return
-    expected = nn.BatchNorm1d(6)(whole).split(sizes)[rank]
-    torch.testing.assert_close(output.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
 def check_autocast_and_grad_scaler(rank: int, world_size: int) -> None:

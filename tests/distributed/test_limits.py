@@ -52,7 +52,7 @@ pair = dist.new_group([0, 1])
 if rank < 2:
     with documented(NotImplementedError, "subgroup-barrier", "requires a group the size of the default world"):
         dist.barrier(group=pair)
-everyone = dist.new_group([0, 1, 2])
+everyone = dist.new_group([0, 1, 2, 3])
 dist.barrier(group=everyone)
 backend = dist.group.WORLD._get_backend(torch.device("neuron"))
 with documented(NotImplementedError, "set-timeout", "does not implement runtime timeout updates"):
@@ -61,7 +61,7 @@ dist.barrier()
 dist.destroy_process_group()
 """
     )
-    run_ranks(script, 3, env={"NEURON_EMU_LIMITS": limits}).check()
+    run_ranks(script, 4, env={"NEURON_EMU_LIMITS": limits}).check()
 
 
 @LIMITS

@@ -50,10 +50,8 @@ def hold() -> Iterator[Hold]:
 
 def _run_as(inline: bool) -> Iterator[bool]:
     before = _C.runs_inline()
-    torch.neuron.synchronize()
     _C.set_inline(inline)
     yield inline
-    torch.neuron.synchronize()
     _C.set_inline(before)
 
 
@@ -70,8 +68,11 @@ def queued() -> Iterator[bool]:
 
 
 @pytest.fixture(autouse=True)
-def clean_device(hold: Hold) -> Iterator[None]:
-    """Leaves no gate closed, no error unread, and the first device and its default stream current."""
+def clean_device() -> Iterator[None]:
+    """Leaves nothing queued, no error unread, and the first device and its default stream current.
+
+    Set up first, so that it ends last: after `hold` has opened the gates.
+    """
     yield
     leftovers = []
     for index in range(torch.neuron.device_count()):

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-OWN = ("neuron_emu", "torch_neuronx", "_neuron_emu")
+OWN = ("neuron_emu", "torch_neuronx")
 
 
 class Environment:
@@ -63,7 +63,7 @@ def make_environment(folder: Path) -> Environment:
     venv.create(folder, symlinks=True, with_pip=False)
     made = Environment(folder)
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if not entry.name.startswith(OWN) and entry.suffix != ".pth":
+        if not any(name in entry.name for name in OWN) and entry.suffix != ".pth":
             (made.site / entry.name).symlink_to(entry)
     return made
 

@@ -29,7 +29,7 @@ inline float bf16_to_float(std::uint16_t x) { return float_of_bits(std::uint32_t
 inline std::uint16_t float_to_bf16(float value) {
   const std::uint32_t bits = bits_of_float(value);
   const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-  return static_cast<std::uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC0u : rounded);
+  return static_cast<std::uint16_t>(value != value ? 0x7FC0u : rounded);
 }
 
 inline float fp16_to_float(std::uint16_t x) {

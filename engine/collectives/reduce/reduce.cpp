@@ -5,6 +5,9 @@
 namespace neuron {
 
 ReduceKernel find_reduce_kernel(DType dtype, ReduceOp op, SimdLevel level) {
+  if (op == ReduceOp::kProduct) {
+    if (const ReduceKernel kernel = complex_product_kernel(dtype)) return kernel;
+  }
   switch (level) {
 #if defined(__x86_64__)
     case SimdLevel::kAvx512:

@@ -14,230 +14,12 @@
 #include <cstring>
 #include <type_traits>
 
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
-
-#include "engine/collectives/reduce/low_precision.h"
 #include "engine/collectives/reduce/reduce.h"
+#include "engine/collectives/reduce/reduce_elements-inl.h"
+#include "engine/collectives/reduce/reduce_operations-inl.h"
 
 namespace neuron {
 namespace {
-
-// ---- element formats: Storage in memory, Acc while reducing ----
-//
-// kByBlock: conversions are faster for a whole block (an instruction of its own, a table) than inside the
-// loops.
-
-template <typename T>
-struct PlainElement {
-  static constexpr bool kByBlock = false;
-  using Storage = T;
-  using Acc = T;
-  static Acc load(Storage x) { return x; }
-  static Storage store(Acc x) { return x; }
-};
-
-struct BoolElement {
-  static constexpr bool kByBlock = false;
-  using Storage = std::uint8_t;
-  using Acc = std::uint8_t;
-  static Acc load(Storage x) { return x != 0; }
-  static Storage store(Acc x) { return x; }
-};
-
-struct BFloat16Element {
-  static constexpr bool kByBlock = false;
-  using Storage = std::uint16_t;
-  using Acc = float;
-  static Acc load(Storage x) { return bf16_to_float(x); }
-  static Storage store(Acc x) { return float_to_bf16(x); }
-};
-
-struct Float16Element {
-  static constexpr bool kByBlock = true;
-  using Storage = std::uint16_t;
-  using Acc = float;
-  static Acc load(Storage x) { return fp16_to_float(x); }
-  static Storage store(Acc x) { return float_to_fp16(x); }
-
-  static void widen(const std::byte* from, float* to, std::size_t n) {
-    std::size_t i = 0;
-#if defined(__F16C__)
-    for (; i + 8 <= n; i += 8) {
-      __m128i x;
-      std::memcpy(&x, from + 2 * i, sizeof x);
-      _mm256_storeu_ps(to + i, _mm256_cvtph_ps(x));
-    }
-#endif
-    for (; i < n; ++i) {
-      Storage x;
-      std::memcpy(&x, from + 2 * i, sizeof x);
-      to[i] = load(x);
-    }
-  }
-
-  static void narrow(const float* from, Storage* to, std::size_t n) {
-    std::size_t i = 0;
-#if defined(__F16C__)
-    for (; i + 8 <= n; i += 8) {
-      const __m128i x =
-          _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-      std::memcpy(to + i, &x, sizeof x);
-    }
-#endif
-    for (; i < n; ++i) to[i] = store(from[i]);
-  }
-};
-
-template <typename Format>
-struct Float8Element {
-  static constexpr bool kByBlock = true;
-  using Storage = std::uint8_t;
-  using Acc = float;
-  static Acc load(Storage x) { return float8_to_float<Format>(x); }
-  static Storage store(Acc x) { return float_to_float8<Format>(x); }
-
-  static void widen(const std::byte* from, float* to, std::size_t n) {
-    struct Table {
-      Table() {
-        for (unsigned x = 0; x < 256; ++x) values[x] = load(static_cast<Storage>(x));
-      }
-      float values[256];
-    };
-    static const Table table;
-    const float* const values = table.values;
-    for (std::size_t i = 0; i < n; ++i) to[i] = values[static_cast<std::size_t>(from[i])];
-  }
-
-  static void narrow(const float* from, Storage* to, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) to[i] = store(from[i]);
-  }
-};
-
-template <typename T>
-struct Complex {
-  T re, im;
-};
-
-template <typename Part>  // PlainElement<float>, PlainElement<double>, Float16Element
-struct ComplexElement {
-  static constexpr bool kByBlock = false;
-  using Storage = Complex<typename Part::Storage>;
-  using Acc = Complex<typename Part::Acc>;
-  static Acc load(Storage x) { return {Part::load(x.re), Part::load(x.im)}; }
-  static Storage store(Acc x) { return {Part::store(x.re), Part::store(x.im)}; }
-};
-
-template <typename E>
-inline typename E::Acc load_at(const std::byte* base, std::size_t i) {
-  typename E::Storage x;
-  std::memcpy(&x, base + i * sizeof x, sizeof x);
-  return E::load(x);
-}
-
-// ---- operations on accumulators ----
-
-// Signed integers wrap around: computed unsigned, in at least 32 bits (narrow types would promote to int).
-template <typename T>
-using Wrapping = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<T>>;
-
-template <typename T>
-inline T divide(T sum, std::size_t n) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return sum / static_cast<T>(n);
-  } else if constexpr (std::is_signed_v<T>) {
-    return static_cast<T>(static_cast<std::int64_t>(sum) / static_cast<std::int64_t>(n));
-  } else {
-    return static_cast<T>(static_cast<std::uint64_t>(sum) / n);
-  }
-}
-
-struct SumOp {
-  static constexpr bool kScaled = false;
-  template <typename T>
-  static T apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return a + b;
-    } else {
-      return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
-    }
-  }
-  template <typename T>
-  static T finish(T x, std::size_t) {
-    return x;
-  }
-};
-
-struct AvgOp : SumOp {
-  template <typename T>
-  static T finish(T x, std::size_t n) {
-    return divide(x, n);
-  }
-};
-
-struct PremulSumOp : SumOp {
-  static constexpr bool kScaled = true;
-};
-
-struct ProductOp : SumOp {
-  template <typename T>
-  static T apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return a * b;
-    } else if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
-    } else {
-      return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
-    }
-  }
-};
-
-// An accumulated NaN stays, a NaN that comes is taken.
-struct MinOp : SumOp {
-  template <typename T>
-  static T apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return a < b || a != a ? a : b;
-    } else {
-      return a < b ? a : b;
-    }
-  }
-};
-
-struct MaxOp : SumOp {
-  template <typename T>
-  static T apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return a > b || a != a ? a : b;
-    } else {
-      return a > b ? a : b;
-    }
-  }
-};
-
-struct BandOp : SumOp {
-  template <typename T>
-  static T apply(T a, T b) {
-    return static_cast<T>(a & b);
-  }
-};
-
-struct BorOp : SumOp {
-  template <typename T>
-  static T apply(T a, T b) {
-    return static_cast<T>(a | b);
-  }
-};
-
-struct BxorOp : SumOp {
-  template <typename T>
-  static T apply(T a, T b) {
-    return static_cast<T>(a ^ b);
-  }
-};
-
-// ---- loops ----
 
 constexpr std::size_t kBlockBytes = 8192;
 
@@ -447,13 +229,12 @@ ReduceKernel complex_kernel(ReduceOp op) {
       return reduce_parts<Part, AvgOp>;
     case ReduceOp::kPremulSum:
       return reduce_parts<Part, PremulSumOp>;
-    case ReduceOp::kProduct:
-      return reduce<ComplexElement<Part>, ProductOp>;
     default:
       return nullptr;
   }
 }
 
+// All but the product of complex numbers (complex_product_kernel).
 inline ReduceKernel select_kernel(DType dtype, ReduceOp op) {
   switch (dtype) {
     case DType::kUint8:

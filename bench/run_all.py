@@ -1,0 +1,53 @@
+"""Runs every benchmark and writes bench/results/<date>-<commit>.json with the machine, the commands and their figures.
+
+make bench
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+BENCHMARKS: dict[str, list[str]] = {
+    "dispatch": [sys.executable, "bench/dispatch_bench.py"],
+    "train_step_1_thread": [sys.executable, "bench/train_step_bench.py", "--threads", "1"],
+    "train_step_2_threads": [sys.executable, "bench/train_step_bench.py", "--threads", "2"],
+    "torch_collectives": [*TORCHRUN, "bench/torch_collectives_bench.py"],
+}
+
+
+def machine() -> dict[str, object]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
+    return {"cpu": model, "cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
+
+
+def main() -> None:
+    root = HERE.parent
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    results: dict[str, object] = {"machine": machine(), "commit": commit}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, command in BENCHMARKS.items():
+            output = Path(scratch) / f"{name}.json"
+            print(f"== {name}", flush=True)
+            subprocess.run([*command, "--json", str(output)], cwd=root, check=True)
+            shown = ["python" if word == sys.executable else word for word in command]
+            results[name] = {"command": " ".join(shown), "figures": json.loads(output.read_text())}
+    target = HERE / "results" / f"{datetime.date.today()}-{commit}.json"
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"written: {target.relative_to(root)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+#include "bridge/dispatch/rehearsal.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty_strided.h>
+
+#include "bridge/dispatch/kernel_scope.h"
+#include "bridge/runtime/alias.h"
+
+namespace neuron::bridge {
+
+namespace {
+
+// Numbers in [0, 1) for floating point, so that matrices are regular; zeros, which are valid indices, for the rest.
+at::Tensor made_up(const at::Tensor& tensor, const at::Generator& generator) {
+  if (!tensor.defined() || tensor.device().type() != c10::DeviceType::PrivateUse1) return tensor;
+  at::Tensor host = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU));
+  host.zero_();
+  if (tensor.is_floating_point() && tensor.itemsize() > 1) host.uniform_(0.0, 1.0, generator);
+  if (tensor.is_conj()) host._set_conj(true);
+  if (tensor.is_neg()) host._set_neg(true);
+  return host;
+}
+
+c10::IValue made_up(const c10::IValue& value, const at::Generator& generator) {
+  if (value.isTensor()) return made_up(value.toTensor(), generator);
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const c10::IValue& element : value.toListRef()) list.push_back(made_up(element.toTensor(), generator));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue& element : value.toListRef()) {
+      list.push_back(element.isNone() ? std::nullopt
+                                      : std::optional<at::Tensor>(made_up(element.toTensor(), generator)));
+    }
+    return list;
+  }
+  if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1) return c10::Device(at::kCPU);
+  if (value.isGenerator()) return generator;
+  return value;
+}
+
+bool agrees(OutputSpec& spec, const at::Tensor& result) {
+  if (!spec.defined || !result.defined()) return spec.defined == result.defined();
+  if (result.sizes() != at::IntArrayRef(spec.sizes) || result.scalar_type() != spec.dtype) return false;
+  spec.strides.assign(result.strides().begin(), result.strides().end());
+  spec.nbytes = extent_bytes(result.sizes(), result.strides(), result.itemsize());
+  return true;
+}
+
+bool agrees(Plan& plan, const torch::jit::Stack& results) {
+  if (plan.returns_list) {
+    const auto list = results.back().toTensorList();
+    if (list.size() != plan.outputs.size()) return false;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (!agrees(plan.outputs[i], list.get(i))) return false;
+    }
+    return true;
+  }
+  for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
+    if (!agrees(plan.outputs[i], results[i].toTensor())) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void rehearse(Plan& plan, const torch::jit::Stack& stack) {
+  const OpInfo& info = plan.info;
+  // The user's generators must not notice.
+  const at::Generator generator = at::detail::createCPUGenerator(0);
+  const KernelScope scope(0);
+  torch::jit::Stack values;
+  const std::size_t first = stack.size() - info.arguments.size();
+  try {
+    for (std::size_t i = 0; i < info.arguments.size(); ++i) values.push_back(made_up(stack[first + i], generator));
+    info.op.callBoxed(values);
+  } catch (const std::exception&) {
+    // Wrong arguments, or made-up values that the kernel cannot take: the real call will tell.
+    plan.asynchronous = false;
+    plan.reason = "its kernel does not take made-up values";
+    return;
+  }
+  if (agrees(plan, values)) return;
+  plan.asynchronous = false;
+  plan.reason = "its meta function misstates the result";
+}
+
+}  // namespace neuron::bridge

@@ -29,7 +29,7 @@ run: build
 	$(BIN)/torchrun --standalone --nproc-per-node=2 examples/test_distributed.py
 	$(BIN)/torchrun --standalone --nproc-per-node=4 examples/test_distributed.py
 
-test: check ctest pytest
+test: check pytest
 
 test-all: check ctest sanitizers
 	$(BIN)/python -m pytest -m "long or not long"

@@ -138,7 +138,8 @@ StreamPosition StreamQueue::enqueue(std::unique_ptr<Command> command) {
 }
 
 void StreamQueue::wait_for_room(StreamPosition position, std::uint64_t held_bytes) {
-  if (position - completed() > limits_.commands) [[unlikely]] {
+  if (position - known_completed_ > limits_.commands) known_completed_ = completed();
+  if (position - known_completed_ > limits_.commands) [[unlikely]] {
     NEURON_CHECK(!runs_here(), "a command filled the stream that it runs on");
     // Sleep until there is some room, not just for one command: a wake-up costs more than most commands.
     const StreamPosition oldest = position - limits_.commands;

@@ -65,17 +65,21 @@ class StreamQueue {
   std::vector<Command*> ring_;  // a power of two slots; position p has slot p & mask_
   const StreamPosition mask_;
 
-  // The submitter's side.
+  // The two sides write to cache lines of their own, so that a thread that keeps up does not slow the
+  // submitter down. The submitter's side.
   alignas(64) std::mutex submission_;
   std::atomic<StreamPosition> submitted_{0};
-  WaitCounter queued_;  // position of the last command for the thread; kStop ends it
-  std::atomic<std::uint64_t> held_bytes_{0};
+  StreamPosition known_completed_ = 0;  // under the submission lock: a past value of completed_
   std::atomic<bool> closed_{false};
   std::thread thread_;
+
+  // What the thread waits for.
+  alignas(64) WaitCounter queued_;  // position of the last command for the thread; kStop ends it
 
   // The side of whoever runs the present command.
   alignas(64) WaitCounter completed_;
   StreamPosition running_ = 0;
+  std::atomic<std::uint64_t> held_bytes_{0};
   StreamErrors errors_;
 };
 

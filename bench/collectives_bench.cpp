@@ -334,7 +334,8 @@ void pin_to(int processor) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<std::size_t>(processor), &set);
-  if (sched_setaffinity(0, sizeof set, &set) != 0) stop("cannot pin to processor " + std::to_string(processor));
+  if (sched_setaffinity(0, sizeof set, &set) != 0)
+    stop("cannot pin to processor " + std::to_string(processor));
 }
 
 void run_rank(const Options& options, int rank, Bootstrap& bootstrap) {

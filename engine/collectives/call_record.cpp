@@ -75,6 +75,11 @@ std::uint64_t PackedCall::pack(const CollectiveRequest& request) {
   return call;
 }
 
+std::string in_seconds(std::chrono::nanoseconds time) {
+  const std::string text = std::to_string(std::chrono::duration<double>(time).count());
+  return text.substr(0, text.find('.') + 2) + " s";
+}
+
 std::size_t contribution_bytes(const CollectiveRequest& request, int rank, int size) {
   const std::size_t element = dtype_size(request.dtype);
   if (!request.input_parts.empty()) return sum_of(request.input_parts) * element;

@@ -2,6 +2,7 @@
 // reads.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -26,6 +27,9 @@ struct PackedCall {
   static ReduceOp op(std::uint64_t call) { return static_cast<ReduceOp>(call >> 16 & 0xFF); }
   static int root(std::uint64_t call) { return static_cast<int>(call >> 24 & 0xFFFF); }
 };
+
+// "0.3 s", for messages.
+std::string in_seconds(std::chrono::nanoseconds time);
 
 // Bytes that the rank itself brings: what it would put into its payload.
 std::size_t contribution_bytes(const CollectiveRequest& request, int rank, int size);

@@ -91,20 +91,20 @@ std::vector<CollectiveRequest> list_of(CollectiveRequest request) {
 
 }  // namespace
 
-Status Communicator::Impl::begin() {
-  in_flight.fetch_add(1, std::memory_order_seq_cst);
+Status Communicator::Impl::begin(std::uint64_t count) {
+  in_flight.fetch_add(count, std::memory_order_seq_cst);
   Status status;
   if (destroyed.load(std::memory_order_seq_cst)) {
     status = Status(StatusCode::kAborted, group->title() + ": this rank has left the group");
   } else if (group->failed()) {
     status = group->error();
   }
-  if (!status.is_ok()) end();
+  if (!status.is_ok()) end(count);
   return status;
 }
 
-void Communicator::Impl::end() {
-  if (in_flight.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+void Communicator::Impl::end(std::uint64_t count) {
+  if (in_flight.fetch_sub(count, std::memory_order_acq_rel) != count) return;
   {
     const std::lock_guard<std::mutex> lock(drained_mutex);
   }
@@ -116,7 +116,12 @@ Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 Communicator::~Communicator() {
   // Whoever lets go of a group without destroy() leaves it: peers that wait for this rank must not wait for
   // ever.
-  if (!in_forked_child()) impl_->group->leave();
+  if (in_forked_child()) {
+    // Its thread is not here to be joined.
+    static_cast<void>(impl_->point_to_point.release());
+    return;
+  }
+  impl_->group->leave();
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::create(const CommunicatorOptions& options,
@@ -207,6 +212,12 @@ Status Communicator::destroy(std::chrono::nanoseconds limit) {
     drained = impl_->drained.wait_for(lock, std::chrono::seconds(2), idle);
   }
   lock.unlock();
+  std::unique_ptr<Progress> ended;
+  {
+    const std::lock_guard<std::mutex> order(impl_->order);
+    ended = std::move(impl_->point_to_point);
+  }
+  ended.reset();
   impl_->group->leave();
   sweep_quarantine();
   return drained ? Status::ok() : status();

@@ -20,6 +20,7 @@
 #include "engine/base/result.h"
 #include "engine/collectives/bootstrap.h"
 #include "engine/collectives/collective.h"
+#include "engine/collectives/point_to_point.h"
 #include "engine/collectives/work.h"
 #include "engine/device/core.h"
 #include "engine/device/stream.h"
@@ -63,6 +64,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Requires: at least one request.
   Result<std::shared_ptr<Work>> submit_coalesced(Stream& submitting, Stream& target,
                                                  std::vector<CollectiveRequest> requests);
+  // Point-to-point messages of one call: they go in any order, whatever the list's. A Work for each. They are
+  // ready when `stream` has reached its present end; nothing is queued on it otherwise (Work::order).
+  Result<std::vector<std::shared_ptr<Work>>> submit_messages(Stream& stream,
+                                                             std::vector<PointToPointRequest> requests);
   // Runs on the caller's thread, without a stream; blocks until done. Numbered like the others.
   Status run(const CollectiveRequest& request);
 
@@ -84,6 +89,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const;
   int size() const;
   int global_rank(int rank) const;
+  // For commands of this folder: the progress thread of point-to-point looks again.
+  void wake_progress() const;
   std::chrono::nanoseconds timeout() const;
   void set_timeout(std::chrono::nanoseconds timeout);  // of requests that start afterwards
   Core& core() const;

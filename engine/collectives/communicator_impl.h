@@ -12,6 +12,7 @@
 
 #include "engine/collectives/communicator.h"
 #include "engine/collectives/group.h"
+#include "engine/collectives/progress.h"
 
 namespace neuron {
 
@@ -30,8 +31,10 @@ class Communicator::Impl {
   }
   // A request (or unit) is in flight from before it takes its number until its outcome is known. Begun, it is
   // refused when the group is destroyed or in error; destroy() first refuses, then waits.
-  Status begin();
-  void end();
+  Status begin(std::uint64_t count = 1);
+  void end(std::uint64_t count = 1);
+  // For point-to-point. Requires: the order lock.
+  Progress& progress();
 
   const std::unique_ptr<Group> group;
   std::atomic<std::chrono::nanoseconds> timeout;
@@ -45,6 +48,11 @@ class Communicator::Impl {
   std::atomic<std::uint64_t> in_flight{0};
   std::mutex drained_mutex;
   std::condition_variable drained;
+
+  // Made by the first point-to-point request, ended by destroy(); under the order lock. Goes before the
+  // group.
+  std::unique_ptr<Progress> point_to_point;
+  std::uint64_t next_point_to_point = 1;  // under the order lock
 };
 
 }  // namespace neuron

@@ -24,8 +24,11 @@ std::size_t ControlGeometry::slot_stride() const { return kPair + size * record_
 std::size_t ControlGeometry::slots_offset() const {
   return round_up(ControlBlock::kMembersOffset + size * sizeof(Member), 4096);
 }
-std::size_t ControlGeometry::total_bytes() const {
+std::size_t ControlGeometry::mailboxes_offset() const {
   return round_up(slots_offset() + slots * slot_stride(), 4096);
+}
+std::size_t ControlGeometry::total_bytes() const {
+  return round_up(mailboxes_offset() + std::size_t{size} * size * sizeof(Mailbox), 4096);
 }
 
 RecordView ControlBlock::record(std::uint64_t sequence, int rank) const {

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "engine/base/spin_wait.h"
+#include "engine/collectives/mailbox.h"
 
 namespace neuron {
 
@@ -33,6 +34,7 @@ struct ControlGeometry {
   std::size_t record_stride() const;
   std::size_t slot_stride() const;
   std::size_t slots_offset() const;
+  std::size_t mailboxes_offset() const;
   std::size_t total_bytes() const;
   bool operator==(const ControlGeometry&) const = default;
 };
@@ -62,6 +64,9 @@ struct Member {
   std::atomic<std::uint64_t> last_call;  // CallRecord::call of last_published
   // Threads of this rank that are now reading or writing blocks of its peers.
   alignas(kCacheLine) std::atomic<std::uint32_t> in_copy;
+  // Point-to-point: something has changed for this rank; its progress thread sleeps on the doorbell.
+  alignas(kCacheLine) std::atomic<std::uint64_t> p2p_events;
+  SharedWakeWord p2p_doorbell;
 };
 
 // The part that everybody reads: one cache line.
@@ -116,6 +121,10 @@ class ControlBlock {
   CallRecord& call(std::uint64_t sequence, int rank) const {
     return *reinterpret_cast<CallRecord*>(record_base(sequence, rank));
   }
+  Mailbox& mailbox(int from, int to) const {
+    const auto pair = static_cast<std::size_t>(from) * geometry_.size + static_cast<std::size_t>(to);
+    return reinterpret_cast<Mailbox*>(base_ + mailboxes_offset_)[pair];
+  }
   // Segments of the collective that are done, by all ranks together.
   std::atomic<std::uint64_t>& done(std::uint64_t sequence) const {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(slot_base(sequence));
@@ -134,6 +143,7 @@ class ControlBlock {
   std::byte* base_ = nullptr;
   ControlGeometry geometry_;
   std::size_t slots_offset_ = geometry_.slots_offset();
+  std::size_t mailboxes_offset_ = geometry_.mailboxes_offset();
   std::size_t slot_stride_ = geometry_.slot_stride();
   std::size_t record_stride_ = geometry_.record_stride();
 };

@@ -16,11 +16,6 @@ namespace {
 // Below this many bytes the last rank to arrive is done before a sleeper would have woken up.
 constexpr std::size_t kWakeHelpersBytes = std::size_t{1} << 20;
 
-std::string seconds(std::chrono::nanoseconds time) {
-  std::string text = std::to_string(std::chrono::duration<double>(time).count());
-  return text.substr(0, text.find('.') + 2) + " s";
-}
-
 // Says to the group that this thread touches its peers' blocks, as long as it lives.
 class CopyScope {
  public:
@@ -260,7 +255,7 @@ class Execution {
         return fail(StatusCode::kAborted, group_.rank_name(r) + " has left the group");
     }
     give_up_on_dead([this](int rank) { return !has_called(static_cast<std::size_t>(rank)); });
-    if (timed_out()) fail(StatusCode::kTimeout, "not all ranks came within " + seconds(timeout_));
+    if (timed_out()) fail(StatusCode::kTimeout, "not all ranks came within " + in_seconds(timeout_));
   }
 
   void give_up_on_slot() {
@@ -271,7 +266,7 @@ class Execution {
     });
     if (timed_out()) {
       fail(StatusCode::kTimeout,
-           detail::concatenate("waited ", seconds(timeout_), " for a rank that is more than ",
+           detail::concatenate("waited ", in_seconds(timeout_), " for a rank that is more than ",
                                control_.geometry().slots, " calls behind"));
     }
   }
@@ -281,7 +276,7 @@ class Execution {
   void give_up_on_copy(const Done& all_done) {
     give_up_on_dead([&](int) { return !all_done(); });
     if (timed_out())
-      fail(StatusCode::kTimeout, "a rank stopped in the middle of the data, for " + seconds(timeout_));
+      fail(StatusCode::kTimeout, "a rank stopped in the middle of the data, for " + in_seconds(timeout_));
   }
 
   // `needed` is asked after the death was seen, when the rank can no longer change the answer.

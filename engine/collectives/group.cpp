@@ -38,8 +38,9 @@ int usable_processors() {
 
 }  // namespace
 
-Group::Group(const CommunicatorOptions& options)
-    : options_(options), patience_(options.size > usable_processors()) {}
+Group::Group(const CommunicatorOptions& options) : options_(options), patience_(is_crowded()) {}
+
+bool Group::is_crowded() const { return options_.size > usable_processors(); }
 
 Result<std::unique_ptr<Group>> Group::create(const CommunicatorOptions& options, Bootstrap& bootstrap) {
   std::unique_ptr<Group> group(new Group(options));
@@ -163,6 +164,7 @@ void Group::fail(StatusCode code, const std::string& message) {
   header.error_length.store(static_cast<std::uint32_t>(length), std::memory_order_relaxed);
   header.error_state.store(ErrorState::kWritten, std::memory_order_seq_cst);
   wake_members();
+  for (int r = 0; r < size(); ++r) tell(r);
   log_line(LogLevel::kError, "collectives", text);
 }
 
@@ -170,6 +172,12 @@ void Group::leave() const { own().state.store(MemberState::kLeft, std::memory_or
 
 void Group::wake_members() const {
   for (int r = 0; r < size(); ++r) control_.member(r).doorbell.notify();
+}
+
+void Group::tell(int rank) const {
+  Member& member = control_.member(rank);
+  member.p2p_events.fetch_add(1, std::memory_order_seq_cst);
+  member.p2p_doorbell.notify();
 }
 
 bool Group::slot_is_free(std::uint64_t sequence) {

@@ -53,8 +53,13 @@ class Group {
   void leave() const;
 
   // ---- waiting ----
+  static constexpr std::chrono::milliseconds kTick{20};
+  // More ranks than processors.
+  bool is_crowded() const;
   // After a change that members may wait for (stored seq_cst): wakes those that sleep.
   void wake_members() const;
+  // After a change in a mailbox of `rank`, or of its own: wakes its progress thread.
+  void tell(int rank) const;
   // Until done() is true or the group has failed: ok or the group's error. on_tick() is called some 50 times
   // a second while nothing happens; it looks for reasons to give up and calls fail() when it finds one.
   template <typename Done, typename Tick>
@@ -83,8 +88,6 @@ class Group {
   bool wait_for_copies_to_end() const;
 
  private:
-  static constexpr std::chrono::milliseconds kTick{20};
-
   explicit Group(const CommunicatorOptions& options);
   Status join(Bootstrap& bootstrap);
   Status make_control(FileDescriptor* fd);

@@ -76,6 +76,18 @@ const RankProgram kSmallCalls("small_calls", [](RankProcess& self) { return call
 const RankProgram kLargeCalls("large_calls",
                               [](RankProcess& self) { return call_until_error(self, std::size_t{4} << 20); });
 
+// Rank 1 is killed while the others wait for its message, or for it to receive theirs.
+const RankProgram kMessages("messages", [](RankProcess& self) {
+  const auto group = self.join();
+  const DeviceBuffer buffer(self.core, std::size_t{1} << 20);
+  PointToPointRequest request{.peer = 1, .count = buffer.nbytes(), .buffer = buffer.data()};
+  if (self.rank == 0) request.direction = PointToPointRequest::Direction::kReceive;
+  self.set_mark("joined-" + std::to_string(self.rank));
+  if (self.rank == 1) self.wait_for_mark("never");
+  const auto works = group->submit_messages(self.core.default_stream(), {request});
+  return report(works.is_ok() ? works.value()[0]->wait() : works.status());
+});
+
 const RankProgram kLeaves("leaves", [](RankProcess& self) {
   const auto group = self.join();
   const DeviceBuffer buffer(self.core, std::size_t{64});
@@ -150,6 +162,8 @@ TEST(ProcessFaultsTest, AKilledRankIsNamedWithPidAndSignal) { expect_death_is_to
 TEST(ProcessFaultsTest, AKilledRankIsNamedWhenItDiesAmongLargeCopies) {
   for (int round = 0; round < 5; ++round) expect_death_is_told("large_calls", 3);
 }
+
+TEST(ProcessFaultsTest, AKilledRankIsNamedToWhoWaitsForItsMessages) { expect_death_is_told("messages", 3); }
 
 TEST(ProcessFaultsTest, AnExitIsNamedWithItsCode) {
   RankProcesses ranks("leaves", 3);

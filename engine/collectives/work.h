@@ -5,10 +5,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 
 #include "engine/base/deadline.h"
+#include "engine/base/spin_wait.h"
 #include "engine/base/status.h"
 #include "engine/collectives/collective.h"
 #include "engine/device/command.h"
@@ -25,10 +27,14 @@ struct WorkSummary {
   int root = 0;
   std::size_t count = 0;
   const char* name = "";
-  std::string origin;
+  std::string origin{};
+  // Of a point-to-point request; `kind`, `op` and `root` then mean nothing.
+  bool point_to_point = false;
+  int peer = 0;
+  std::uint64_t tag = 0;
 };
 
-class Work {
+class Work : public std::enable_shared_from_this<Work> {
  public:
   Work(std::string group_name, std::uint64_t sequence, std::size_t requests, WorkSummary summary);
 
@@ -38,10 +44,15 @@ class Work {
   std::size_t requests() const { return requests_; }
   const WorkSummary& summary() const { return summary_; }  // of the first request
 
-  // The stream whose position() is reached when the outcome is known: streams order themselves after the work
-  // by wait_for(*stream(), position()). For a routed work this is the target stream.
+  // Orders `stream` after the work: returns at once. An error of the work poisons the stream from here on.
+  void order(Stream& stream) const;
+  // The stream whose position() is reached when the outcome is known; for a routed work this is the target.
+  // Null for point-to-point, which runs on no stream.
   Stream* stream() const { return stream_; }
   StreamPosition position() const { return position_; }
+
+  // The rank that a completed receive got its message from; otherwise -1.
+  int source() const { return source_.load(std::memory_order_relaxed); }
 
   bool is_completed() const { return done_.load(std::memory_order_acquire); }
   // Blocks the host until completed. kTimeout when the deadline passes first; otherwise status().
@@ -57,10 +68,13 @@ class Work {
  private:
   friend class Communicator;
   friend class CollectiveCommand;
+  friend class Progress;
 
   void place(Stream& stream, StreamPosition position);  // once, before anybody else sees the work
   void start();
   void finish(Status status);
+  void set_source(int rank) { source_.store(rank, std::memory_order_relaxed); }
+  Status timed_out() const;
 
   const std::string group_name_;
   const std::uint64_t sequence_;
@@ -70,7 +84,9 @@ class Work {
   Stream* stream_ = nullptr;
   StreamPosition position_ = 0;
   std::atomic<std::int64_t> started_ns_{0}, ended_ns_{0};
+  std::atomic<int> source_{-1};
   std::atomic<bool> done_{false};
+  mutable WakeWord completed_;  // point-to-point only
   mutable std::mutex mutex_;
   Status status_;
 };

@@ -22,7 +22,8 @@ void check_index(c10::DeviceIndex device) {
               " is out of range: there are ", static_cast<int>(device_count()), " neuron devices");
   const auto bound = DeviceRuntime::get().bound_index();
   TORCH_CHECK(!bound || *bound == device,
-              "Attempted to have more than one device per process in distributed setup: this process's device is neuron:",
+              "Attempted to have more than one device per process in distributed setup: this process's "
+              "device is neuron:",
               bound.value_or(-1), ", not neuron:", static_cast<int>(device));
 }
 
@@ -33,8 +34,9 @@ py::dict device_properties(c10::DeviceIndex device) {
   const InstanceType& type = runtime.instance();
   py::dict out;
   out["name"] = "neuron:" + std::to_string(device);
-  out["total_memory"] = env().hbm_bytes.value_or(0) > 0 ? *env().hbm_bytes
-                                                        : memory_per_logical_core(type, runtime.allocation().lnc);
+  out["total_memory"] = env().hbm_bytes.value_or(0) > 0
+                            ? *env().hbm_bytes
+                            : memory_per_logical_core(type, runtime.allocation().lnc);
   out["instance"] = std::string(type.name);
   out["chip"] = std::string(type.chip);
   out["logical_core"] = runtime.allocation().visible.at(static_cast<std::size_t>(device));
@@ -52,10 +54,12 @@ void bind_device(py::module_& module) {
     check_index(static_cast<c10::DeviceIndex>(device));
     set_current_device(static_cast<c10::DeviceIndex>(device));
   });
-  module.def("exchange_device",
-             [](int device) { return static_cast<int>(exchange_device(static_cast<c10::DeviceIndex>(device))); });
-  module.def("maybe_exchange_device",
-             [](int device) { return static_cast<int>(exchange_device(static_cast<c10::DeviceIndex>(device))); });
+  module.def("exchange_device", [](int device) {
+    return static_cast<int>(exchange_device(static_cast<c10::DeviceIndex>(device)));
+  });
+  module.def("maybe_exchange_device", [](int device) {
+    return static_cast<int>(exchange_device(static_cast<c10::DeviceIndex>(device)));
+  });
   module.def("is_started", [] { return DeviceRuntime::get().started(); });
   module.def("runtime_status", []() -> std::optional<std::string> {
     const Status status = DeviceRuntime::get().status();
@@ -65,9 +69,10 @@ void bind_device(py::module_& module) {
   module.def("in_bad_fork", [] { return DeviceRuntime::get().in_bad_fork(); });
   module.def("lazy_init", [] { core_of(-1); }, py::call_guard<py::gil_scoped_release>());
   module.def(
-      "synchronize", [](int device) { synchronize_device(static_cast<c10::DeviceIndex>(device)); }, py::arg("device") = -1,
-      py::call_guard<py::gil_scoped_release>());
-  module.def("device_properties", [](int device) { return device_properties(static_cast<c10::DeviceIndex>(device)); });
+      "synchronize", [](int device) { synchronize_device(static_cast<c10::DeviceIndex>(device)); },
+      py::arg("device") = -1, py::call_guard<py::gil_scoped_release>());
+  module.def("device_properties",
+             [](int device) { return device_properties(static_cast<c10::DeviceIndex>(device)); });
   module.def("can_access_peer", [](int, int) { return true; });
   module.def(
       "shutdown", [](int limit_ms) { DeviceRuntime::get().shutdown(std::chrono::milliseconds(limit_ms)); },

@@ -50,9 +50,11 @@ void bind_memory(py::module_& module) {
   module.def("memory_stats", &memory_stats);
   module.def("reset_peak_memory_stats",
              [](int device) { device_allocator().resetPeakStats(static_cast<c10::DeviceIndex>(device)); });
-  module.def("reset_accumulated_memory_stats",
-             [](int device) { device_allocator().resetAccumulatedStats(static_cast<c10::DeviceIndex>(device)); });
-  module.def("empty_cache", [] { device_allocator().emptyCache({0, 0}); }, py::call_guard<py::gil_scoped_release>());
+  module.def("reset_accumulated_memory_stats", [](int device) {
+    device_allocator().resetAccumulatedStats(static_cast<c10::DeviceIndex>(device));
+  });
+  module.def(
+      "empty_cache", [] { device_allocator().emptyCache({0, 0}); }, py::call_guard<py::gil_scoped_release>());
   module.def("empty_host_cache", [] { host_allocator().empty_cache(); });
   // Bytes of host memory behind the device memory now; 0 when not started.
   module.def("committed_bytes", [](int device) -> std::size_t {

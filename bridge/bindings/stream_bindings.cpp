@@ -1,5 +1,5 @@
-// Streams by (stream_id, device_index, device_type), as torch.Stream carries them; and gates, with which tests hold a
-// stream's commands back instead of sleeping.
+// Streams by (stream_id, device_index, device_type), as torch.Stream carries them; and gates, with which
+// tests hold a stream's commands back instead of sleeping.
 #include <torch/csrc/utils/pybind.h>
 
 #include "bridge/bindings/bindings.h"
@@ -33,7 +33,8 @@ std::shared_ptr<Gate> hold(std::int64_t id, int device) {
     return Status::ok();
   };
   engine_stream(stream_of(id, device))
-      .submit(std::make_unique<FunctionCommand<decltype(pass)>>(CommandKind::kHost, RunMode::kQueued, "gate", pass));
+      .submit(std::make_unique<FunctionCommand<decltype(pass)>>(CommandKind::kHost, RunMode::kQueued, "gate",
+                                                                pass));
   return gate;
 }
 
@@ -51,8 +52,9 @@ void bind_streams(py::module_& module) {
   module.def("get_stream_from_pool", [](int priority, int device) {
     return triple(pool_c10_stream(static_cast<c10::DeviceIndex>(device), priority));
   });
-  module.def("stream_priority",
-             [](std::int64_t id, int device) { return id == 0 ? 0 : engine_stream(stream_of(id, device)).priority(); });
+  module.def("stream_priority", [](std::int64_t id, int device) {
+    return id == 0 ? 0 : engine_stream(stream_of(id, device)).priority();
+  });
   module.def("stream_query", [](std::int64_t id, int device) {
     return !DeviceRuntime::get().core_started(device) || engine_stream(stream_of(id, device)).query();
   });
@@ -70,7 +72,8 @@ void bind_streams(py::module_& module) {
   // Milliseconds between two recorded events by their event_id; torch.Event.elapsed_time takes no subclass.
   module.def("event_elapsed_ms", [](std::uintptr_t start, std::uintptr_t end) {
     TORCH_CHECK(start != 0 && end != 0, "Event has not been recorded");
-    return elapsed_time(*engine_event(reinterpret_cast<void*>(start)), *engine_event(reinterpret_cast<void*>(end)));
+    return elapsed_time(*engine_event(reinterpret_cast<void*>(start)),
+                        *engine_event(reinterpret_cast<void*>(end)));
   });
   py::class_<Gate, std::shared_ptr<Gate>>(module, "Gate")
       .def("open", &Gate::open)

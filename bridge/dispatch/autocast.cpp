@@ -1,4 +1,5 @@
-// Autocast: the lists of operators that CUDA casts, for neuron. torch.autocast(device_type="neuron") takes bf16 and fp16.
+// Autocast: the lists of operators that CUDA casts, for neuron. torch.autocast(device_type="neuron") takes
+// bf16 and fp16.
 #include <ATen/Operators.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
@@ -8,7 +9,8 @@ namespace neuron::bridge {
 namespace {
 
 at::Tensor banned_binary_cross_entropy(const at::Tensor& /*input*/, const at::Tensor& /*target*/,
-                                       const std::optional<at::Tensor>& /*weight*/, std::int64_t /*reduction*/) {
+                                       const std::optional<at::Tensor>& /*weight*/,
+                                       std::int64_t /*reduction*/) {
   TORCH_CHECK(false,
               "binary_cross_entropy is unsafe to autocast: combine the sigmoid with the loss in "
               "torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss");

@@ -1,8 +1,8 @@
 // CallKey: what makes two calls of one operator alike, so that one plan serves both.
 //
-// In the key: each tensor's dtype, sizes, strides and flags; integers, booleans, strings, devices by value; scalars
-// and floats by type only, since a changing learning rate must not miss; the intra-op and global switches that alter
-// dtype or algorithm.
+// In the key: each tensor's dtype, sizes, strides and flags; integers, booleans, strings, devices by value;
+// scalars and floats by type only, since a changing learning rate must not miss; the intra-op and global
+// switches that alter dtype or algorithm.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +27,8 @@ struct CallKey {
   std::uint64_t hash = 0;
   c10::SmallVector<TensorArgument, 8> tensors;
   c10::DeviceIndex device = -1;  // of the first device tensor
-  // Set when no plan can be made: a sparse, quantized, nested or foreign tensor, a tensor subclass, a generator, …
+  // Set when no plan can be made: a sparse, quantized, nested or foreign tensor, a tensor subclass, a
+  // generator, …
   const char* obstacle = nullptr;
 
   // Fills the key from the last arguments of the stack. Raises when device tensors live on different devices.

@@ -27,8 +27,8 @@ bool written_overlaps_partially(const CallKey& key) {
     const auto* storage = written.tensor->storage().unsafeGetStorageImpl();
     for (const TensorArgument& other : key.tensors) {
       if (&other == &written || other.tensor->storage().unsafeGetStorageImpl() != storage) continue;
-      if (at::get_overlap_status(written.tensor->unsafeGetTensorImpl(), other.tensor->unsafeGetTensorImpl()) ==
-          at::MemOverlapStatus::Partial) {
+      if (at::get_overlap_status(written.tensor->unsafeGetTensorImpl(),
+                                 other.tensor->unsafeGetTensorImpl()) == at::MemOverlapStatus::Partial) {
         return true;
       }
     }
@@ -40,7 +40,8 @@ at::Tensor make_output(const OutputSpec& spec, c10::DataPtr data) {
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), spec.nbytes,
                                                              std::move(data), &device_allocator(), true));
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(spec.dtype));
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(spec.dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(spec.sizes, spec.strides);
   return tensor;
 }
@@ -60,7 +61,8 @@ at::Generator reserve_generator(const OpInfo& info, const torch::jit::Stack& sta
   const std::size_t first = stack.size() - info.arguments.size();
   for (std::size_t i = 0; i < info.arguments.size(); ++i) {
     const c10::IValue& value = stack[first + i];
-    if (info.arguments[i].kind == ArgumentKind::kGenerator && value.isGenerator()) given = value.toGenerator();
+    if (info.arguments[i].kind == ArgumentKind::kGenerator && value.isGenerator())
+      given = value.toGenerator();
   }
   return cpu_generator(reserve_random(given, device, 4));
 }
@@ -110,7 +112,8 @@ void submit(const PlanPtr& plan, const CallKey& key, torch::jit::Stack& stack) {
   if (env().launch_blocking) synchronize(stream);
 }
 
-// True when an out= argument was given the size that the call makes of it, so that the call has another key now.
+// True when an out= argument was given the size that the call makes of it, so that the call has another key
+// now.
 bool resized_outputs(const Plan& plan, const torch::jit::Stack& stack) {
   const std::size_t first = stack.size() - plan.info.arguments.size();
   for (const Resize& resize : plan.resizes) {
@@ -132,7 +135,8 @@ void execute(const OpInfo& info, PlanCache& cache, torch::jit::Stack& stack) {
   PlanPtr plan = cache.find(key);
   if (!plan) {
     plan = make_plan(info, key, stack);
-    if (plan->asynchronous && !info.structured && info.style != OutputStyle::kWritesArguments) rehearse(*plan, stack);
+    if (plan->asynchronous && !info.structured && info.style != OutputStyle::kWritesArguments)
+      rehearse(*plan, stack);
     cache.insert(key, plan);
   }
   if (!plan->asynchronous) return execute_drained(info, plan->reason, stack);

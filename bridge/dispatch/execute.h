@@ -13,8 +13,8 @@ namespace neuron::bridge {
 // Replaces the operator's arguments on the stack by its results. May be called from any thread.
 void execute(const OpInfo& info, PlanCache& cache, torch::jit::Stack& stack);
 
-// Waits for the current stream and runs the operator's CPU kernel on the caller: for results that the host needs, for
-// kernels in Python, for calls that no plan can be made for. Counted under `reason`.
+// Waits for the current stream and runs the operator's CPU kernel on the caller: for results that the host
+// needs, for kernels in Python, for calls that no plan can be made for. Counted under `reason`.
 void execute_drained(const OpInfo& info, const char* reason, torch::jit::Stack& stack);
 
 // What a CPU kernel draws from in the place of the device's generator: the same on either path.

@@ -25,8 +25,8 @@ bool on_device(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == c10::DeviceType::PrivateUse1;
 }
 
-// Device tensors as CPU tensors for one call. Tensors that share a storage share one here too, so that the kernel's own
-// checks for overlap see what the user wrote.
+// Device tensors as CPU tensors for one call. Tensors that share a storage share one here too, so that the
+// kernel's own checks for overlap see what the user wrote.
 class CallOnHost {
  public:
   CallOnHost(const OpInfo& info, torch::jit::Stack& stack) : info_(info) {
@@ -78,7 +78,8 @@ class CallOnHost {
 
   void note(const at::Tensor& tensor) {
     if (!on_device(tensor)) {
-      host_dimensions_ = host_dimensions_ || (tensor.defined() && tensor.device().is_cpu() && tensor.dim() > 0);
+      host_dimensions_ =
+          host_dimensions_ || (tensor.defined() && tensor.device().is_cpu() && tensor.dim() > 0);
       return;
     }
     TORCH_CHECK(tensor.layout() == at::kStrided, info_.name, ": ", tensor.layout(),
@@ -93,7 +94,8 @@ class CallOnHost {
     if (value.isTensor()) return to_host(value.toTensor(), argument);
     if (value.isTensorList()) {
       c10::List<at::Tensor> list;
-      for (const c10::IValue& element : value.toListRef()) list.push_back(to_host(element.toTensor(), argument));
+      for (const c10::IValue& element : value.toListRef())
+        list.push_back(to_host(element.toTensor(), argument));
       return list;
     }
     if (value.isOptionalTensorList()) {
@@ -104,7 +106,8 @@ class CallOnHost {
       }
       return list;
     }
-    if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1) return c10::Device(at::kCPU);
+    if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1)
+      return c10::Device(at::kCPU);
     if (argument.kind == ArgumentKind::kGenerator) {
       std::optional<at::Generator> given;
       if (value.isGenerator()) given = value.toGenerator();
@@ -117,8 +120,8 @@ class CallOnHost {
     if (!on_device(tensor)) return tensor;
     if (argument.is_out && !shares_storage(tensor)) {
       // May grow: memory of its own. Its old contents do not matter.
-      at::Tensor host =
-          at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU).pinned_memory(false));
+      at::Tensor host = at::empty_strided(tensor.sizes(), tensor.strides(),
+                                          tensor.options().device(at::kCPU).pinned_memory(false));
       outputs_.emplace_back(tensor, host);
       return host;
     }
@@ -132,7 +135,8 @@ class CallOnHost {
   // Does another argument before this one look at the same memory? out= arguments come last.
   bool shares_storage(const at::Tensor& tensor) const {
     const auto* device = tensor.storage().unsafeGetStorageImpl();
-    return std::any_of(storages_.begin(), storages_.end(), [device](const auto& known) { return known.first == device; });
+    return std::any_of(storages_.begin(), storages_.end(),
+                       [device](const auto& known) { return known.first == device; });
   }
 
   c10::Storage shared_storage(const at::Tensor& tensor) {
@@ -181,7 +185,7 @@ class CallOnHost {
 // Operators that take indices from the host, as CUDA's do.
 bool takes_host_tensors(const OpInfo& info) {
   static const std::unordered_set<std::string> kIndexing = {
-      "aten::index",         "aten::index_put",        "aten::index_put_",
+      "aten::index",         "aten::index_put",         "aten::index_put_",
       "aten::_unsafe_index", "aten::_unsafe_index_put", "aten::_index_put_impl_"};
   const std::string& name = info.op.schema().name();
   return kIndexing.count(name) > 0 || name.rfind("aten::", 0) != 0;

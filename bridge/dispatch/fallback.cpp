@@ -1,5 +1,5 @@
-// The backend fallback: everything that has no kernel of ours, custom operators of other libraries included. Such a
-// kernel may be written in Python or may look at its data, so the call drains and runs on the caller.
+// The backend fallback: everything that has no kernel of ours, custom operators of other libraries included.
+// Such a kernel may be written in Python or may look at its data, so the call drains and runs on the caller.
 #include <torch/library.h>
 
 #include "bridge/dispatch/execute.h"

@@ -1,7 +1,7 @@
 // KernelScope: the thread state in which a CPU kernel runs on behalf of the device.
 //
-// Everything above the backend is excluded (Python, autograd, autocast, functorch), since the caller's dispatch has been
-// through it already, and the caller's intra-op thread count holds.
+// Everything above the backend is excluded (Python, autograd, autocast, functorch), since the caller's
+// dispatch has been through it already, and the caller's intra-op thread count holds.
 #pragma once
 
 #include <c10/core/InferenceMode.h>

@@ -8,7 +8,8 @@
 
 namespace neuron::bridge {
 
-// Names must live for ever (OpInfo's do). Thread-safe; the first costs an increment of the calling thread's own table.
+// Names must live for ever (OpInfo's do). Thread-safe; the first costs an increment of the calling thread's
+// own table.
 void count_executed(const char* op);
 void count_drained(const char* op, const char* reason);
 

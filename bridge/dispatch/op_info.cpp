@@ -73,14 +73,18 @@ std::optional<c10::OperatorHandle> find_out_overload(const c10::OperatorHandle& 
   return std::nullopt;
 }
 
-bool has_kernel(const c10::OperatorHandle& op, c10::DispatchKey key) { return op.hasKernelForDispatchKey(key); }
+bool has_kernel(const c10::OperatorHandle& op, c10::DispatchKey key) {
+  return op.hasKernelForDispatchKey(key);
+}
 
 // Operators whose output's size is computed from the values of their scalars.
 bool is_range(const std::string& name) {
-  return name == "aten::arange" || name == "aten::range" || name == "aten::linspace" || name == "aten::logspace";
+  return name == "aten::arange" || name == "aten::range" || name == "aten::linspace" ||
+         name == "aten::logspace";
 }
 
-// Their out= kernels give the result the size of the operands for a while, which memory of a fixed size does not allow.
+// Their out= kernels give the result the size of the operands for a while, which memory of a fixed size does
+// not allow.
 bool resizes_its_out(const std::string& name) {
   return name == "aten::mse_loss" || name == "aten::smooth_l1_loss" || name == "aten::huber_loss" ||
          name == "aten::binary_cross_entropy";
@@ -104,8 +108,9 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle) : op(handle) {
   returns = schema.returns().size();
   structured = has_kernel(handle, c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
   scalars_by_value = is_range(schema.name());
-  random = std::any_of(arguments.begin(), arguments.end(),
-                       [](const ArgumentInfo& argument) { return argument.kind == ArgumentKind::kGenerator; });
+  random = std::any_of(arguments.begin(), arguments.end(), [](const ArgumentInfo& argument) {
+    return argument.kind == ArgumentKind::kGenerator;
+  });
   const bool writes = std::any_of(arguments.begin(), arguments.end(),
                                   [](const ArgumentInfo& argument) { return argument.written; });
   find_returned_arguments();

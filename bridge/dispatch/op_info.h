@@ -11,12 +11,12 @@
 namespace neuron::bridge {
 
 enum class ArgumentKind : std::uint8_t {
-  kTensor,       // Tensor, Tensor?
-  kTensorList,   // Tensor[], Tensor?[]
-  kScalar,       // Scalar, float: by type in the key, its value may change from call to call
-  kScalarList,   // Scalar[], float[]: by length and type
-  kGenerator,    // replaced by a CPU generator with a piece of the device generator's sequence
-  kValue,        // everything else: by value in the key
+  kTensor,      // Tensor, Tensor?
+  kTensorList,  // Tensor[], Tensor?[]
+  kScalar,      // Scalar, float: by type in the key, its value may change from call to call
+  kScalarList,  // Scalar[], float[]: by length and type
+  kGenerator,   // replaced by a CPU generator with a piece of the device generator's sequence
+  kValue,       // everything else: by value in the key
 };
 
 struct ArgumentInfo {

@@ -11,7 +11,8 @@ namespace neuron::bridge {
 
 namespace {
 
-// A tensor without data for the meta function. Host scalars stay: their value may decide nothing about a shape.
+// A tensor without data for the meta function. Host scalars stay: their value may decide nothing about a
+// shape.
 at::Tensor to_meta(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != c10::DeviceType::PrivateUse1) return tensor;
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
@@ -27,11 +28,13 @@ c10::IValue to_meta(const c10::IValue& value) {
   if (value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> list;
     for (const c10::IValue& element : value.toListRef()) {
-      list.push_back(element.isNone() ? std::nullopt : std::optional<at::Tensor>(to_meta(element.toTensor())));
+      list.push_back(element.isNone() ? std::nullopt
+                                      : std::optional<at::Tensor>(to_meta(element.toTensor())));
     }
     return list;
   }
-  if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1) return c10::Device(at::kMeta);
+  if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1)
+    return c10::Device(at::kMeta);
   if (value.isGenerator()) return {};
   return value;
 }
@@ -47,8 +50,8 @@ OutputSpec spec_of(const at::Tensor& tensor) {
   return spec;
 }
 
-// An alias over fixed memory cannot grow: out= arguments of another size are noted, anything else that changes its
-// size is an obstacle (false).
+// An alias over fixed memory cannot grow: out= arguments of another size are noted, anything else that
+// changes its size is an obstacle (false).
 bool note_resizes(Plan& plan, const torch::jit::Stack& before, const std::vector<c10::IValue>& after) {
   const OpInfo& info = plan.info;
   const std::size_t first = before.size() - info.arguments.size();
@@ -118,7 +121,8 @@ PlanPtr make_plan(const OpInfo& info, const CallKey& key, const torch::jit::Stac
   }
   plan->returns_list = results.size() == 1 && results[0].isTensorList();
   if (plan->returns_list) {
-    for (const c10::IValue& element : results[0].toListRef()) plan->outputs.push_back(spec_of(element.toTensor()));
+    for (const c10::IValue& element : results[0].toListRef())
+      plan->outputs.push_back(spec_of(element.toTensor()));
     if (info.style == OutputStyle::kOutOverload) {
       plan->reason = "its out= form takes a list";
       return plan;

@@ -1,4 +1,5 @@
-// Plan: how calls that look alike are run. What a NEFF is on hardware: made at the first call, found at later ones.
+// Plan: how calls that look alike are run. What a NEFF is on hardware: made at the first call, found at later
+// ones.
 //
 // A plan is immutable but for its pool of recycled commands. Thread-safe.
 #pragma once
@@ -55,8 +56,9 @@ struct Plan : std::enable_shared_from_this<Plan> {
 };
 using PlanPtr = std::shared_ptr<Plan>;
 
-// Learns the plan for a call that was never seen: runs the meta function, checks the overlap that the kernel would have
-// checked. Never raises for a bad call: such a plan is not asynchronous, and running it raises the kernel's own error.
+// Learns the plan for a call that was never seen: runs the meta function, checks the overlap that the kernel
+// would have checked. Never raises for a bad call: such a plan is not asynchronous, and running it raises the
+// kernel's own error.
 PlanPtr make_plan(const OpInfo& info, const CallKey& key, const torch::jit::Stack& stack);
 
 }  // namespace neuron::bridge

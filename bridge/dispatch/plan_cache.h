@@ -1,4 +1,5 @@
-// PlanCache: one operator's plans, found by CallKey. Bounded: the oldest plan goes when a new one has no place.
+// PlanCache: one operator's plans, found by CallKey. Bounded: the oldest plan goes when a new one has no
+// place.
 //
 // Thread-safe; a hit takes this operator's lock for the look-up only and allocates nothing.
 #pragma once

@@ -24,7 +24,8 @@ const c10::IValue& on_host(const c10::IValue& value) {
 }
 
 // The argument with aliases in the place of its tensors; `next` walks the key's order.
-c10::IValue with_aliases(const c10::IValue& value, const std::vector<at::Tensor>& aliases, std::size_t& next) {
+c10::IValue with_aliases(const c10::IValue& value, const std::vector<at::Tensor>& aliases,
+                         std::size_t& next) {
   if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(aliases[next++]) : value;
   if (value.isTensorList()) {
     c10::List<at::Tensor> list;
@@ -129,10 +130,12 @@ void PlanCommand::run_functional(torch::jit::Stack& stack) {
   }
   const auto check = [this](std::size_t i, const at::Tensor& result) {
     const at::Tensor& expected = outputs_[i];
-    TORCH_CHECK(result.defined() == expected.defined() && (!result.defined() || result.sizes() == expected.sizes()),
-                plan_->info.name, ": output ", i, " is not what the first such call returned");
+    TORCH_CHECK(
+        result.defined() == expected.defined() && (!result.defined() || result.sizes() == expected.sizes()),
+        plan_->info.name, ": output ", i, " is not what the first such call returned");
     if (!result.defined() || result.numel() == 0) return;
-    if (result.const_data_ptr() == expected.const_data_ptr() && result.strides() == expected.strides()) return;
+    if (result.const_data_ptr() == expected.const_data_ptr() && result.strides() == expected.strides())
+      return;
     // The kernel took the memory in another order, or for a temporary. A partial overlap needs a detour.
     const bool inside = result.storage().data() == expected.storage().data();
     expected.copy_(inside ? result.clone() : result);
@@ -148,7 +151,8 @@ void PlanCommand::run_functional(torch::jit::Stack& stack) {
     const at::Tensor& result = stack[first + i].toTensor();
     if (!result.defined() || result.numel() == 0) continue;
     for (std::size_t j = 0; j < outputs_.size(); ++j) {
-      if (i == j || !outputs_[j].defined() || result.storage().data() != outputs_[j].storage().data()) continue;
+      if (i == j || !outputs_[j].defined() || result.storage().data() != outputs_[j].storage().data())
+        continue;
       const at::Tensor saved = result.clone();
       stack[first + i] = saved;
       break;

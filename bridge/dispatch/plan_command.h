@@ -1,4 +1,5 @@
-// PlanCommand: one submission of a plan. Holds private aliases and copies of host scalars; never the user's tensors.
+// PlanCommand: one submission of a plan. Holds private aliases and copies of host scalars; never the user's
+// tensors.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -35,9 +36,9 @@ class PlanCommand final : public Command {
 
   // Set between load() and retire(); a command in the plan's own pool must not keep the plan alive.
   PlanPtr plan_;
-  torch::jit::Stack arguments_;          // what the kernel gets: aliases in the place of tensors
-  std::vector<at::Tensor> aliases_;      // of the tensor arguments, in the key's order
-  std::vector<at::Tensor> outputs_;      // aliases of what we allocated
+  torch::jit::Stack arguments_;      // what the kernel gets: aliases in the place of tensors
+  std::vector<at::Tensor> aliases_;  // of the tensor arguments, in the key's order
+  std::vector<at::Tensor> outputs_;  // aliases of what we allocated
   std::vector<std::array<char, 16>> host_scalars_;
   int threads_ = 0;
   std::string origin_;

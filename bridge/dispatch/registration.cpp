@@ -1,9 +1,11 @@
-// Which operators go through plans: chosen once, when the module is loaded, from what the installed torch has.
+// Which operators go through plans: chosen once, when the module is loaded, from what the installed torch
+// has.
 //
 // A backend fallback alone never sees most operators: for PrivateUse1 the dispatcher prefers their
-// CompositeExplicitAutograd(NonFunctional) kernels, which would run a meta step on every call and split foreach
-// operators into hundreds. So each operator with a kernel for the CPU, or with such a composite, gets a kernel of ours,
-// unless it is a view (views/) or written out in bridge/ops. Operators without either keep their decomposition.
+// CompositeExplicitAutograd(NonFunctional) kernels, which would run a meta step on every call and split
+// foreach operators into hundreds. So each operator with a kernel for the CPU, or with such a composite, gets
+// a kernel of ours, unless it is a view (views/) or written out in bridge/ops. Operators without either keep
+// their decomposition.
 #include <torch/library.h>
 
 #include <atomic>
@@ -33,12 +35,14 @@ class PlannedKernel final : public c10::OperatorKernel {
   std::atomic<Operator*> operator_{nullptr};
 };
 
-// Composites that would split one call into many, that look for a kernel of this device and find none, or that call
-// their out= form on an empty tensor, which loses the strides.
+// Composites that would split one call into many, that look for a kernel of this device and find none, or
+// that call their out= form on an empty tensor, which loses the strides.
 bool is_taken_composite(const c10::OperatorName& name) {
-  static const std::unordered_set<std::string> kTaken = {
-      "aten::convolution", "aten::convolution_backward", "aten::abs",        "aten::logical_and", "aten::logical_or",
-      "aten::logical_xor", "aten::logical_not",          "aten::nan_to_num", "aten::complex",     "aten::polar"};
+  static const std::unordered_set<std::string> kTaken = {"aten::convolution", "aten::convolution_backward",
+                                                         "aten::abs",         "aten::logical_and",
+                                                         "aten::logical_or",  "aten::logical_xor",
+                                                         "aten::logical_not", "aten::nan_to_num",
+                                                         "aten::complex",     "aten::polar"};
   return name.name.rfind("aten::_foreach_", 0) == 0 || kTaken.count(name.name) > 0;
 }
 
@@ -51,7 +55,8 @@ bool returns_view(const c10::FunctionSchema& schema) {
 
 bool goes_through_plans(const c10::OperatorHandle& op) {
   const auto& name = op.operator_name();
-  if (name.name.rfind("aten::", 0) != 0 || !op.hasSchema() || is_own_operator(name) || returns_view(op.schema())) {
+  if (name.name.rfind("aten::", 0) != 0 || !op.hasSchema() || is_own_operator(name) ||
+      returns_view(op.schema())) {
     return false;
   }
   // as_strided_ and its kin change the tensor itself: an alias of it would be changed in its place.
@@ -59,8 +64,10 @@ bool goes_through_plans(const c10::OperatorHandle& op) {
   if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return false;
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return false;
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) return true;
-  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) return is_taken_composite(name);
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  // Before composites: native_layer_norm and a few others have both, and their composite is another
+  // algorithm.
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return true;
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) && is_taken_composite(name);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -10,7 +10,8 @@ namespace neuron::bridge {
 
 namespace {
 
-// Numbers in [0, 1) for floating point, so that matrices are regular; zeros, which are valid indices, for the rest.
+// Numbers in [0, 1) for floating point, so that matrices are regular; zeros, which are valid indices, for the
+// rest.
 at::Tensor made_up(const at::Tensor& tensor, const at::Generator& generator) {
   if (!tensor.defined() || tensor.device().type() != c10::DeviceType::PrivateUse1) return tensor;
   at::Tensor host = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU));
@@ -25,7 +26,8 @@ c10::IValue made_up(const c10::IValue& value, const at::Generator& generator) {
   if (value.isTensor()) return made_up(value.toTensor(), generator);
   if (value.isTensorList()) {
     c10::List<at::Tensor> list;
-    for (const c10::IValue& element : value.toListRef()) list.push_back(made_up(element.toTensor(), generator));
+    for (const c10::IValue& element : value.toListRef())
+      list.push_back(made_up(element.toTensor(), generator));
     return list;
   }
   if (value.isOptionalTensorList()) {
@@ -36,7 +38,8 @@ c10::IValue made_up(const c10::IValue& value, const at::Generator& generator) {
     }
     return list;
   }
-  if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1) return c10::Device(at::kCPU);
+  if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1)
+    return c10::Device(at::kCPU);
   if (value.isGenerator()) return generator;
   return value;
 }
@@ -74,7 +77,8 @@ void rehearse(Plan& plan, const torch::jit::Stack& stack) {
   torch::jit::Stack values;
   const std::size_t first = stack.size() - info.arguments.size();
   try {
-    for (std::size_t i = 0; i < info.arguments.size(); ++i) values.push_back(made_up(stack[first + i], generator));
+    for (std::size_t i = 0; i < info.arguments.size(); ++i)
+      values.push_back(made_up(stack[first + i], generator));
     info.op.callBoxed(values);
   } catch (const std::exception&) {
     // Wrong arguments, or made-up values that the kernel cannot take: the real call will tell.

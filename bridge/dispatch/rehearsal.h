@@ -7,9 +7,9 @@
 
 namespace neuron::bridge {
 
-// Runs the operator's CPU kernel once on made-up host tensors of the call's sizes, and compares what it returns with what
-// the meta function said: some meta functions misstate a size or strides. Corrects the strides; a plan whose sizes
-// are wrong, or whose kernel refuses, stops being asynchronous.
+// Runs the operator's CPU kernel once on made-up host tensors of the call's sizes, and compares what it
+// returns with what the meta function said: some meta functions misstate a size or strides. Corrects the
+// strides; a plan whose sizes are wrong, or whose kernel refuses, stops being asynchronous.
 void rehearse(Plan& plan, const torch::jit::Stack& stack);
 
 }  // namespace neuron::bridge

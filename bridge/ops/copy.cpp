@@ -1,8 +1,9 @@
 // Copies between host and device, and within the device.
 //
-// On one device: a command. Device to host: waits for the current stream, unless the target is pinned and the call
-// non_blocking. Host to device: a command on a snapshot when the source is small, on the source itself when it is
-// pinned and the call non_blocking; else waits, as the caller may change its memory as soon as we return.
+// On one device: a command. Device to host: waits for the current stream, unless the target is pinned and the
+// call non_blocking. Host to device: a command on a snapshot when the source is small, on the source itself
+// when it is pinned and the call non_blocking; else waits, as the caller may change its memory as soon as we
+// return.
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/copy_ops.h>
@@ -30,9 +31,11 @@ bool on_device(const at::Tensor& tensor) { return tensor.device().type() == c10:
 
 void copy_now(const at::Tensor& destination, const at::Tensor& source, int threads) {
   const KernelScope scope(threads);
-  if (destination.scalar_type() == source.scalar_type() && destination.is_contiguous() && source.is_contiguous() &&
-      destination.is_neg() == source.is_neg() && destination.is_conj() == source.is_conj()) {
-    if (destination.numel() > 0) std::memmove(destination.data_ptr(), source.const_data_ptr(), source.nbytes());
+  if (destination.scalar_type() == source.scalar_type() && destination.is_contiguous() &&
+      source.is_contiguous() && destination.is_neg() == source.is_neg() &&
+      destination.is_conj() == source.is_conj()) {
+    if (destination.numel() > 0)
+      std::memmove(destination.data_ptr(), source.const_data_ptr(), source.nbytes());
     return;
   }
   destination.copy_(source);
@@ -58,7 +61,8 @@ class CopyCommand final : public Command {
   int threads_;
 };
 
-StreamPosition enqueue(Stream& stream, at::Tensor destination, at::Tensor source, std::size_t held_bytes = 0) {
+StreamPosition enqueue(Stream& stream, at::Tensor destination, at::Tensor source,
+                       std::size_t held_bytes = 0) {
   auto command = std::make_unique<CopyCommand>(std::move(destination), std::move(source));
   command->set_held_bytes(held_bytes);
   const StreamPosition position = stream.submit(std::move(command));
@@ -73,8 +77,8 @@ void copy_within_device(const at::Tensor& destination, const at::Tensor& source)
   record_use(source, stream, position);
 }
 
-// Peer copy: on the source's stream order first, then on the destination's; the source waits for the copy's end
-// before it may be overwritten, as CUDA's peer copies do.
+// Peer copy: on the source's stream order first, then on the destination's; the source waits for the copy's
+// end before it may be overwritten, as CUDA's peer copies do.
 void copy_across_devices(const at::Tensor& destination, const at::Tensor& source) {
   Stream& to = current_stream(destination.device().index());
   Stream& from = current_stream(source.device().index());
@@ -133,8 +137,8 @@ void copy_between(const at::Tensor& destination, const at::Tensor& source, bool 
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (self.is_same(source)) return self;
-  TORCH_CHECK(self.layout() == at::kStrided && source.layout() == at::kStrided, "neuron: copy_ takes strided tensors, got ",
-              self.layout(), " and ", source.layout());
+  TORCH_CHECK(self.layout() == at::kStrided && source.layout() == at::kStrided,
+              "neuron: copy_ takes strided tensors, got ", self.layout(), " and ", source.layout());
   at::assert_no_internal_overlap(self);
   copy_between(self, *at::expand_inplace(self, source, "copy_"), non_blocking);
   return self;

@@ -18,8 +18,9 @@ c10::Device target(std::optional<at::Device> device) {
 }
 
 void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
-  TORCH_CHECK(!layout.has_value() || *layout == at::kStrided, "neuron: only strided tensors are supported, got ",
-              layout.value_or(at::kStrided), "; make it on the CPU");
+  TORCH_CHECK(!layout.has_value() || *layout == at::kStrided,
+              "neuron: only strided tensors are supported, got ", layout.value_or(at::kStrided),
+              "; make it on the CPU");
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
 }
 
@@ -31,23 +32,23 @@ at::Tensor deterministic(at::Tensor tensor) {
   return tensor;
 }
 
-at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
-                 std::optional<at::Device> device, std::optional<bool> pin_memory,
-                 std::optional<at::MemoryFormat> memory_format) {
+at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout> layout, std::optional<at::Device> device,
+                 std::optional<bool> pin_memory, std::optional<at::MemoryFormat> memory_format) {
   check_options(layout, pin_memory);
   const c10::DeviceGuard guard(target(device));
   return deterministic(at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &device_allocator(), kKeys,
                                                  c10::dtype_or_default(dtype), memory_format));
 }
 
-at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides, std::optional<at::ScalarType> dtype,
-                         std::optional<at::Layout> layout, std::optional<at::Device> device,
-                         std::optional<bool> pin_memory) {
+at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                         std::optional<at::Device> device, std::optional<bool> pin_memory) {
   check_options(layout, pin_memory);
   const c10::DeviceGuard guard(target(device));
-  return deterministic(at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(sizes),
-                                                         C10_AS_INTARRAYREF_SLOW(strides), &device_allocator(), kKeys,
-                                                         c10::dtype_or_default(dtype)));
+  return deterministic(
+      at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides),
+                                        &device_allocator(), kKeys, c10::dtype_or_default(dtype)));
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -1,5 +1,5 @@
-// Philox 4x32-10 (Salmon et al., SC'11): a counter-based generator. Element i's numbers depend on (seed, offset, i) alone,
-// so they are the same for any thread count and any timing.
+// Philox 4x32-10 (Salmon et al., SC'11): a counter-based generator. Element i's numbers depend on (seed,
+// offset, i) alone, so they are the same for any thread count and any timing.
 #pragma once
 
 #include <array>
@@ -13,8 +13,9 @@ class Philox {
 
   // 128 random bits for a counter.
   std::array<std::uint32_t, 4> operator()(std::uint64_t counter) const {
-    std::array<std::uint32_t, 4> x = {static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
-                                      static_cast<std::uint32_t>(high_), static_cast<std::uint32_t>(high_ >> 32)};
+    std::array<std::uint32_t, 4> x = {
+        static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
+        static_cast<std::uint32_t>(high_), static_cast<std::uint32_t>(high_ >> 32)};
     auto k0 = static_cast<std::uint32_t>(seed_);
     auto k1 = static_cast<std::uint32_t>(seed_ >> 32);
     for (int round = 0; round < 10; ++round) {

@@ -1,7 +1,8 @@
-// Random fills: uniform_, normal_, exponential_, bernoulli_, random_ and dropout, from the device's own generator.
+// Random fills: uniform_, normal_, exponential_, bernoulli_, random_ and dropout, from the device's own
+// generator.
 //
-// A call reserves its counters when it is submitted (one counter for every two elements). Distributions that are not here
-// run the CPU's kernel with a CPU generator seeded from a reserved piece (dispatch/execute.cpp).
+// A call reserves its counters when it is submitted (one counter for every two elements). Distributions that
+// are not here run the CPU's kernel with a CPU generator seeded from a reserved piece (dispatch/execute.cpp).
 #include <ATen/Dispatch_v2.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
@@ -60,7 +61,10 @@ class FillCommand final : public Command {
  public:
   FillCommand(const char* name, at::Tensor target, PhiloxState state, Draw draw)
       : Command(CommandKind::kCompute, RunMode::kMayInline, name),
-        target_(std::move(target)), state_(state), draw_(draw), threads_(intra_op_threads()) {
+        target_(std::move(target)),
+        state_(state),
+        draw_(draw),
+        threads_(intra_op_threads()) {
     set_traffic_bytes(target_.nbytes());
   }
 
@@ -68,10 +72,10 @@ class FillCommand final : public Command {
     const KernelScope scope(threads_);
     const bool direct = target_.is_contiguous();
     const at::Tensor out = direct ? target_ : at::empty_like(target_, at::MemoryFormat::Contiguous);
-    AT_DISPATCH_V2(out.scalar_type(), "random fill", AT_WRAP([&] {
-                     fill_contiguous(out.mutable_data_ptr<scalar_t>(), out.numel(), state_, draw_);
-                   }),
-                   AT_EXPAND(AT_ALL_TYPES), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), at::kHalf, at::kBFloat16, at::kBool);
+    AT_DISPATCH_V2(
+        out.scalar_type(), "random fill",
+        AT_WRAP([&] { fill_contiguous(out.mutable_data_ptr<scalar_t>(), out.numel(), state_, draw_); }),
+        AT_EXPAND(AT_ALL_TYPES), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), at::kHalf, at::kBFloat16, at::kBool);
     if (!direct) target_.copy_(out);
     return Status::ok();
   }
@@ -85,9 +89,14 @@ class FillCommand final : public Command {
 
 template <typename Draw>
 void submit_fill(const char* name, const at::Tensor& target, const OptionalGenerator& generator, Draw draw) {
+  // The generator takes part in dispatch: without this a host tensor would be written to behind its owner's
+  // back.
+  TORCH_CHECK(target.device().type() == c10::DeviceType::PrivateUse1, "Expected a '", target.device().type(),
+              "' device type for generator but found 'neuron'");
   if (target.numel() == 0) return;
   const auto device = target.device().index();
-  const PhiloxState state = reserve_random(generator, device, static_cast<std::uint64_t>(target.numel() + 1) / 2);
+  const PhiloxState state =
+      reserve_random(generator, device, static_cast<std::uint64_t>(target.numel() + 1) / 2);
   Stream& stream = current_stream(device);
   const StreamPosition position =
       stream.submit(std::make_unique<FillCommand<Draw>>(name, make_alias(target), state, draw));
@@ -100,7 +109,8 @@ void submit_fill(const char* name, const at::Tensor& target, const OptionalGener
 template <typename T>
 double below_in(double bound) {
   T value = static_cast<T>(bound);
-  while (static_cast<double>(value) >= bound) value = std::nextafter(value, -std::numeric_limits<T>::infinity());
+  while (static_cast<double>(value) >= bound)
+    value = std::nextafter(value, -std::numeric_limits<T>::infinity());
   return static_cast<double>(value);
 }
 
@@ -108,7 +118,8 @@ double below(double bound, at::ScalarType dtype) {
   if (dtype == at::kDouble) return below_in<double>(bound);
   const double single = below_in<float>(bound);
   if (dtype == at::kFloat) return single;
-  // Half precision: from the float below, cut off the bits that the type does not have, toward minus infinity.
+  // Half precision: from the float below, cut off the bits that the type does not have, toward minus
+  // infinity.
   const double step = dtype == at::kHalf ? std::ldexp(1.0, std::max(std::ilogb(single), -14) - 10)
                                          : std::ldexp(1.0, std::max(std::ilogb(single), -126) - 7);
   return std::floor(single / step) * step;
@@ -119,13 +130,15 @@ std::pair<double, double> units(const Bits& bits) {
 }
 
 at::Tensor& uniform_(at::Tensor& self, double from, double to, OptionalGenerator generator) {
-  TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from, " > to=", to);
+  TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from,
+              " > to=", to);
   TORCH_CHECK(self.is_floating_point(), "uniform_ takes floating point tensors, got ", self.scalar_type());
   // Rounding to a narrow type must not reach `to`.
   const double last = from < to ? std::max(from, below(to, self.scalar_type())) : to;
   submit_fill("aten::uniform_", self, generator, [=](const Bits& bits) {
     const auto [a, b] = units(bits);
-    return std::pair<double, double>(std::min(from + a * (to - from), last), std::min(from + b * (to - from), last));
+    return std::pair<double, double>(std::min(from + a * (to - from), last),
+                                     std::min(from + b * (to - from), last));
   });
   return self;
 }
@@ -152,7 +165,8 @@ at::Tensor& normal_(at::Tensor& self, double mean, double deviation, OptionalGen
 
 at::Tensor& exponential_(at::Tensor& self, double rate, OptionalGenerator generator) {
   TORCH_CHECK(rate > 0.0, "exponential_ expects lambda > 0.0, but found lambda=", rate);
-  TORCH_CHECK(self.is_floating_point(), "exponential_ takes floating point tensors, got ", self.scalar_type());
+  TORCH_CHECK(self.is_floating_point(), "exponential_ takes floating point tensors, got ",
+              self.scalar_type());
   submit_fill("aten::exponential_", self, generator, [=](const Bits& bits) {
     const auto [u, v] = units(bits);
     // Never 0: callers divide by it.
@@ -179,7 +193,8 @@ at::Tensor& random_range(const char* name, at::Tensor& self, std::uint64_t range
       const std::uint64_t value = std::uint64_t{high} << 32 | low;
       // The high half of a 128-bit product: uniform to within range / 2^64.
       const std::uint64_t scaled =
-          range == 0 ? value : static_cast<std::uint64_t>(static_cast<unsigned __int128>(value) * range >> 64);
+          range == 0 ? value
+                     : static_cast<std::uint64_t>(static_cast<unsigned __int128>(value) * range >> 64);
       return static_cast<std::int64_t>(scaled + static_cast<std::uint64_t>(base));
     };
     return std::pair<std::int64_t, std::int64_t>(draw(bits[0], bits[1]), draw(bits[2], bits[3]));
@@ -223,9 +238,10 @@ at::Tensor& random_(at::Tensor& self, OptionalGenerator generator) {
 at::Tensor& random_from(at::Tensor& self, std::int64_t from, std::optional<std::int64_t> to,
                         OptionalGenerator generator) {
   if (!to.has_value()) {
-    const std::uint64_t end = from == std::numeric_limits<std::int64_t>::min() && self.scalar_type() == at::kLong
-                                  ? 0
-                                  : full_range(self.scalar_type()) - static_cast<std::uint64_t>(from);
+    const std::uint64_t end =
+        from == std::numeric_limits<std::int64_t>::min() && self.scalar_type() == at::kLong
+            ? 0
+            : full_range(self.scalar_type()) - static_cast<std::uint64_t>(from);
     return random_range("aten::random_.from", self, end, from, generator);
   }
   TORCH_CHECK(from < *to, "random_ expects 'from' to be less than 'to', but got from=", from, " >= to=", *to);
@@ -237,7 +253,8 @@ at::Tensor& random_to(at::Tensor& self, std::int64_t to, OptionalGenerator gener
   return random_from(self, 0, to, std::move(generator));
 }
 
-std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p, std::optional<bool> train) {
+std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p,
+                                                  std::optional<bool> train) {
   if (!train.value_or(true)) return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
   at::Tensor mask = at::empty_like(input, input.options().dtype(at::kBool));
   bernoulli_float_(mask, 1.0 - p, std::nullopt);

@@ -49,7 +49,8 @@ at::Tensor& set_storage(at::Tensor& self, c10::Storage source, std::int64_t offs
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_storage_offset(offset);
   impl->set_sizes_and_strides(sizes, strides);
-  grow(*impl, at::detail::computeStorageNbytes(sizes, strides, self.itemsize(), static_cast<std::size_t>(offset)));
+  grow(*impl,
+       at::detail::computeStorageNbytes(sizes, strides, self.itemsize(), static_cast<std::size_t>(offset)));
   return self;
 }
 
@@ -59,8 +60,9 @@ at::Tensor& set_source_storage(at::Tensor& self, c10::Storage source) {
 }
 
 at::Tensor& set_empty(at::Tensor& self) {
-  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, self.device()), &device_allocator(), true));
+  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0,
+                                                             c10::DataPtr(nullptr, self.device()),
+                                                             &device_allocator(), true));
   return set_storage(self, std::move(storage), 0, {0}, {1});
 }
 
@@ -75,8 +77,8 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& other) {
          self.strides() == other.strides();
 }
 
-// Lets Module.to() and `tensor.data = other` keep the tensor (its identity, tied weights) when it moves between the CPU
-// and the device.
+// Lets Module.to() and `tensor.data = other` keep the tensor (its identity, tied weights) when it moves
+// between the CPU and the device.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   const auto plain = [](const at::Tensor& tensor) {
     return tensor.layout() == at::kStrided && !tensor.is_nested() && !tensor.is_quantized() &&
@@ -85,7 +87,9 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
   return self.key_set() == from.key_set() || (plain(self) && plain(from));
 }
 
-void record_stream_of(at::Tensor& self, c10::Stream stream) { record_stream(self.storage().data_ptr(), stream); }
+void record_stream_of(at::Tensor& self, c10::Stream stream) {
+  record_stream(self.storage().data_ptr(), stream);
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("as_strided", &as_strided);

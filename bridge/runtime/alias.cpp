@@ -7,7 +7,8 @@ namespace neuron::bridge {
 
 at::Tensor make_alias(void* data, std::size_t nbytes, at::IntArrayRef sizes, at::IntArrayRef strides,
                       at::ScalarType dtype) {
-  // An alias outlives the caller's mode: made as an inference tensor it could not be written to outside of it.
+  // An alias outlives the caller's mode: made as an inference tensor it could not be written to outside of
+  // it.
   const c10::InferenceMode no_inference(false);
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes,
                                                              c10::DataPtr(data, at::kCPU), nullptr, false));
@@ -23,7 +24,8 @@ at::Tensor make_alias(const at::Tensor& tensor) {
                                 tensor.sizes(), tensor.strides(), tensor.scalar_type());
   if (tensor.is_conj()) alias._set_conj(true);
   if (tensor.is_neg()) alias._set_neg(true);
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) alias.unsafeGetTensorImpl()->set_wrapped_number(true);
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
+    alias.unsafeGetTensorImpl()->set_wrapped_number(true);
   return alias;
 }
 

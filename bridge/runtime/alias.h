@@ -1,7 +1,7 @@
 // Alias: a CPU tensor over device memory, for the kernels that run a command.
 //
-// An alias owns nothing, never reaches Python, and is retargeted in place when its command is used again. The one that
-// submits keeps the memory alive (see allocator.h: same-stream order, record_use for others).
+// An alias owns nothing, never reaches Python, and is retargeted in place when its command is used again. The
+// one that submits keeps the memory alive (see allocator.h: same-stream order, record_use for others).
 #pragma once
 
 #include <ATen/core/Tensor.h>

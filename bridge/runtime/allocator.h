@@ -1,7 +1,7 @@
 // Allocator: device memory for torch's storages.
 //
-// A storage's data pointer carries its Block as context, so that any tensor leads to its block in one load. Blocks are
-// allocated for the current stream of the allocating thread.
+// A storage's data pointer carries its Block as context, so that any tensor leads to its block in one load.
+// Blocks are allocated for the current stream of the allocating thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -39,7 +39,9 @@ class SteeredCpuAllocator final : public c10::Allocator {
   // oneDNN's scratch memory takes the raw interface on threads that run commands, so that one deleter has to
   // serve both kinds. Elsewhere the memory has torch's own deleter, which frees what malloc gave as well.
   c10::DeleterFnPtr raw_deleter() const override { return &delete_steered; }
-  bool is_simple_data_ptr(const c10::DataPtr& data) const override { return torch_allocator->is_simple_data_ptr(data); }
+  bool is_simple_data_ptr(const c10::DataPtr& data) const override {
+    return torch_allocator->is_simple_data_ptr(data);
+  }
   void copy_data(void* destination, const void* source, std::size_t nbytes) const override {
     default_copy_data(destination, source, nbytes);
   }

@@ -1,13 +1,14 @@
-// The CPU allocator's switch: results that a CPU kernel allocates itself land in the device memory meant for them.
+// The CPU allocator's switch: results that a CPU kernel allocates itself land in the device memory meant for
+// them.
 //
-// While an OutputSteering lives on a thread, an allocation of exactly the size of an expected output takes that
-// output's device memory. What the kernel returns is compared with what was expected afterwards, so a wrong guess
-// (a temporary of the same size came first) costs a copy, never a wrong result.
+// While an OutputSteering lives on a thread, an allocation of exactly the size of an expected output takes
+// that output's device memory. What the kernel returns is compared with what was expected afterwards, so a
+// wrong guess (a temporary of the same size came first) costs a copy, never a wrong result.
 #pragma once
 
-#include <cstddef>
-
 #include <c10/util/SmallVector.h>
+
+#include <cstddef>
 
 namespace neuron::bridge {
 

@@ -25,7 +25,9 @@ class NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
 
   c10::Stream getStream(c10::Device device) const override { return current_c10_stream(device.index()); }
-  c10::Stream getDefaultStream(c10::Device device) const override { return default_c10_stream(device.index()); }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return default_c10_stream(device.index());
+  }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
     return pool_c10_stream(device.index(), high_priority ? -1 : 0);
   }
@@ -61,7 +63,9 @@ class NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) synchronize_event(*engine_event(event));
   }
-  void destroyEvent(void* event, c10::DeviceIndex /*device*/) const noexcept override { delete engine_event(event); }
+  void destroyEvent(void* event, c10::DeviceIndex /*device*/) const noexcept override {
+    delete engine_event(event);
+  }
   double elapsedTime(void* start, void* end, c10::DeviceIndex /*device*/) const override {
     TORCH_CHECK(start != nullptr && end != nullptr,
                 "neuron: both events must be recorded before elapsed_time() is asked");

@@ -21,8 +21,8 @@ c10::DeviceIndex exchange_device(c10::DeviceIndex device) noexcept;
 c10::DeviceIndex resolve(c10::DeviceIndex device) noexcept;
 inline c10::Device neuron_device(c10::DeviceIndex device) { return {c10::DeviceType::PrivateUse1, device}; }
 
-// Starts the core at need. Raises when the environment is wrong, the index is out of range or bound elsewhere, or
-// in a forked child.
+// Starts the core at need. Raises when the environment is wrong, the index is out of range or bound
+// elsewhere, or in a forked child.
 Core& core_of(c10::DeviceIndex device);
 
 }  // namespace neuron::bridge

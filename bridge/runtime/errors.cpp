@@ -11,8 +11,9 @@ namespace {
 std::string describe(const StreamError& error, const std::string& what) {
   std::string text = "neuron: " + error.op + " failed on the device: " + what;
   if (!error.origin.empty()) text += "\n  submitted at " + error.origin;
-  text += "\n  (commands after it on the streams that it reached were skipped; set NEURON_LAUNCH_BLOCKING=1 to "
-          "raise at the call)";
+  text +=
+      "\n  (commands after it on the streams that it reached were skipped; set NEURON_LAUNCH_BLOCKING=1 to "
+      "raise at the call)";
   return text;
 }
 

@@ -1,8 +1,8 @@
 // Errors: from the engine's Status and StreamError to the exceptions that PyTorch's users expect.
 //
-// kInvalidArgument -> ValueError; kOutOfMemory -> torch.OutOfMemoryError; group errors (kTimeout, kAborted, kPeerDied,
-// kMismatch) -> torch.distributed.DistBackendError; everything else -> RuntimeError. What an ATen kernel threw on a
-// stream keeps its own type, with the op's name added.
+// kInvalidArgument -> ValueError; kOutOfMemory -> torch.OutOfMemoryError; group errors (kTimeout, kAborted,
+// kPeerDied, kMismatch) -> torch.distributed.DistBackendError; everything else -> RuntimeError. What an ATen
+// kernel threw on a stream keeps its own type, with the op's name added.
 #pragma once
 
 #include "engine/base/result.h"

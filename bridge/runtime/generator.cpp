@@ -1,7 +1,7 @@
 #include "bridge/runtime/generator.h"
 
-#include <ATen/Utils.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/Utils.h>
 
 #include <cstring>
 #include <deque>
@@ -30,8 +30,8 @@ std::uint64_t NeuronGenerator::seed() {
 
 void NeuronGenerator::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
-  TORCH_CHECK(state.numel() == static_cast<std::int64_t>(kStateBytes), "neuron: the RNG state has ", kStateBytes,
-              " bytes (seed, offset), got ", state.numel());
+  TORCH_CHECK(state.numel() == static_cast<std::int64_t>(kStateBytes), "neuron: the RNG state has ",
+              kStateBytes, " bytes (seed, offset), got ", state.numel());
   std::uint64_t words[2];
   std::memcpy(words, state.data(), kStateBytes);
   seed_ = words[0];
@@ -39,8 +39,8 @@ void NeuronGenerator::set_state(const c10::TensorImpl& state) {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> NeuronGenerator::get_state() const {
-  auto state = at::detail::empty_cpu({static_cast<std::int64_t>(kStateBytes)}, at::kByte, std::nullopt, std::nullopt,
-                                     std::nullopt, std::nullopt);
+  auto state = at::detail::empty_cpu({static_cast<std::int64_t>(kStateBytes)}, at::kByte, std::nullopt,
+                                     std::nullopt, std::nullopt, std::nullopt);
   const std::uint64_t words[2] = {seed_, offset_};
   std::memcpy(state.mutable_data_ptr(), words, kStateBytes);
   return state.getIntrusivePtr();
@@ -68,8 +68,9 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   static std::mutex mutex;
   static auto* generators = new std::deque<at::Generator>();
   device = resolve(device);
-  TORCH_CHECK(device < std::max<c10::DeviceIndex>(device_count(), 1), "Device index ", static_cast<int>(device),
-              " is out of range: there are ", static_cast<int>(device_count()), " neuron devices");
+  TORCH_CHECK(device < std::max<c10::DeviceIndex>(device_count(), 1), "Device index ",
+              static_cast<int>(device), " is out of range: there are ", static_cast<int>(device_count()),
+              " neuron devices");
   const std::lock_guard<std::mutex> lock(mutex);
   while (generators->size() <= static_cast<std::size_t>(device)) {
     generators->push_back(make_generator(static_cast<c10::DeviceIndex>(generators->size())));

@@ -1,7 +1,8 @@
 // Generator: the device's random state is (seed, offset), 16 bytes, as DTensor's RNG tracker expects.
 //
-// A random command reserves its piece of the counter space when it is submitted; what it draws depends on nothing
-// else, so results do not depend on timing. Guard with the generator's mutex_, as torch's interface demands.
+// A random command reserves its piece of the counter space when it is submitted; what it draws depends on
+// nothing else, so results do not depend on timing. Guard with the generator's mutex_, as torch's interface
+// demands.
 #pragma once
 
 #include <ATen/core/Generator.h>

@@ -1,4 +1,5 @@
-// The PrivateUse1 hooks: what ATen's generic code asks of an accelerator. Never throws where the interface forbids it.
+// The PrivateUse1 hooks: what ATen's generic code asks of an accelerator. Never throws where the interface
+// forbids it.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "bridge/runtime/allocator.h"
@@ -25,7 +26,9 @@ class NeuronHooks final : public at::PrivateUse1HooksInterface {
   void setCurrentDevice(c10::DeviceIndex device) const override { set_current_device(device); }
   c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override { return exchange_device(device); }
-  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchange_device(device); }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
+    return exchange_device(device);
+  }
 
   bool isPinnedPtr(const void* pointer) const override { return is_pinned(pointer); }
   at::Allocator* getPinnedMemoryAllocator() const override { return &host_allocator(); }
@@ -33,7 +36,8 @@ class NeuronHooks final : public at::PrivateUse1HooksInterface {
     auto& runtime = DeviceRuntime::get();
     for (int device = 0; device < runtime.device_count(); ++device) {
       const auto index = static_cast<c10::DeviceIndex>(device);
-      if (runtime.core_started(device) && core_of(index).heap().contains(pointer)) return neuron_device(index);
+      if (runtime.core_started(device) && core_of(index).heap().contains(pointer))
+        return neuron_device(index);
     }
     TORCH_CHECK(false, "neuron: ", pointer, " is no address in the memory of a started device");
   }

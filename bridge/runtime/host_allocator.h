@@ -1,4 +1,5 @@
-// Pinned host memory: page-aligned blocks that an asynchronous copy may read and write after the call returned.
+// Pinned host memory: page-aligned blocks that an asynchronous copy may read and write after the call
+// returned.
 //
 // A freed block is given out again only when every stream that was recorded on it has passed its copy.
 #pragma once

@@ -1,8 +1,8 @@
 // When compute runs on the submitting thread: NEURON_EMU_INLINE, and what "auto" means.
 //
-// Running ahead pays only where a core is free for it. auto: always inline, when the job's workers and their intra-op
-// threads fill the machine; otherwise by what else is runnable on it, looked at again every few milliseconds. Results
-// are the same either way; only who computes them changes.
+// Running ahead pays only where a core is free for it. auto: always inline, when the job's workers and their
+// intra-op threads fill the machine; otherwise by what else is runnable on it, looked at again every few
+// milliseconds. Results are the same either way; only who computes them changes.
 #pragma once
 
 namespace neuron::bridge {

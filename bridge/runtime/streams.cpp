@@ -67,7 +67,7 @@ Stream& engine_stream(const c10::Stream& stream) {
 
 c10::Stream to_c10_stream(const Stream& stream) {
   return c10::Stream(c10::Stream::UNSAFE, neuron_device(static_cast<c10::DeviceIndex>(stream.core().index())),
-          static_cast<c10::StreamId>(stream.id()));
+                     static_cast<c10::StreamId>(stream.id()));
 }
 
 void synchronize(Stream& stream) { raise_if_error(stream.synchronize()); }

@@ -16,7 +16,8 @@ Stream& default_stream(c10::DeviceIndex device = -1);
 // The same as torch sees it; does not start the core.
 c10::Stream current_c10_stream(c10::DeviceIndex device);
 c10::Stream default_c10_stream(c10::DeviceIndex device);
-// A stream of the pool; with streams disabled (TORCH_NEURONX_ENABLE_STREAMS=0) the default one. Starts the core.
+// A stream of the pool; with streams disabled (TORCH_NEURONX_ENABLE_STREAMS=0) the default one. Starts the
+// core.
 c10::Stream pool_c10_stream(c10::DeviceIndex device, int priority);
 // Makes `stream` current on its device for this thread; gives the previous one.
 c10::Stream exchange_current_stream(c10::Stream stream);

@@ -90,15 +90,12 @@ def test_changing_integers_are_right() -> None:
                 assert torch.equal(value.clamp(minimum, maximum).cpu(), value.cpu().clamp(minimum, maximum))
 
 
-def _resized(tensor: T) -> T:
-    return tensor.flatten()[:6]
-
-
 BASE = torch.arange(24.0).view(4, 6)
 COMPLEX = torch.complex(BASE, BASE + 1)
 
 # Calls that look alike, one after the other: each must give the CPU's answer, whatever plan the ones before have left.
-LOOK_ALIKES: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
+LookAlikes = tuple[Callable[..., Any], list[tuple[Any, ...]]]
+LOOK_ALIKES: dict[str, LookAlikes] = {
     "strides": (
         lambda x: x + 1,
         [(BASE,), (BASE.t().contiguous().t(),), (BASE[:, ::2],), (BASE.t(),), (BASE[:1].expand(4, 6),)],
@@ -232,27 +229,25 @@ def test_look_alikes(
 
 
 @contextlib.contextmanager
-def setting(enter: Callable[[], object], leave: Callable[[], object]) -> Iterator[None]:
-    enter()
+def setting(switch: Callable[[Any], object], value: object, usual: object) -> Iterator[None]:
+    switch(value)
     try:
         yield
     finally:
-        leave()
+        switch(usual)
 
 
 def test_global_switches(fresh_plans: None) -> None:
     """The switches that alter dtype or algorithm are part of what makes calls alike."""
     value = torch.arange(3, device="neuron")
     for dtype in (torch.float32, torch.float64, torch.float32):
-        with setting(
-            lambda dtype=dtype: torch.set_default_dtype(dtype), lambda: torch.set_default_dtype(torch.float32)
-        ):
+        with setting(torch.set_default_dtype, dtype, torch.float32):
             assert (value / 2).dtype == dtype
             assert torch.arange(0, 1, 0.5, device="neuron").dtype == dtype
             assert value.sqrt().dtype == dtype
     call = lambda: torch.ones(3, device="neuron").index_add_(0, value, torch.ones(3, device="neuron"))  # noqa: E731
     call()
-    with setting(lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)):
+    with setting(torch.use_deterministic_algorithms, True, False):
         assert hits_and_misses(call)[1] > 0, "a plan of the other setting was used"
         assert torch.empty(3, device="neuron").isnan().all().item()
         assert torch.empty(3, dtype=torch.int32, device="neuron").eq(torch.iinfo(torch.int32).max).all().item()

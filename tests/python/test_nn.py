@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from comparison import Twins, assert_same
+from comparison import Twins, assert_matches_cpu, assert_same
 from torch import nn
 
 from neuron_emu import _C
@@ -209,6 +209,19 @@ def test_attention_is_fused() -> None:
     assert "aten::_scaled_dot_product_flash_attention_for_cpu" in ran
     assert "aten::_scaled_dot_product_flash_attention_for_cpu_backward" in ran
     assert "aten::bmm" not in ran
+
+
+@pytest.mark.parametrize("shape", [(1,), (2, 3), (4, 8, 16)], ids=str)
+def test_norms_are_the_cpus_kernels(shape: tuple[int, ...], either_policy: bool) -> None:
+    """Bit for bit: these have a composite form as well, which is another algorithm."""
+    value, weight = rand(*shape) * 5, rand(shape[-1])
+    assert_matches_cpu(lambda x, w: F.layer_norm(x, x.shape[-1:], w, w), value, weight)
+    assert_matches_cpu(lambda x: torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5), value)
+    if len(shape) == 3:
+        assert_matches_cpu(lambda x: F.group_norm(x, 4), value.view(4, 8, 16))
+    _C.reset_op_counts()
+    F.layer_norm(value.to("neuron"), value.shape[-1:])
+    assert "aten::native_layer_norm" in {**_C.op_counts(), **_C.fallback_counts()}
 
 
 def test_attention_grouped_and_dropout() -> None:

@@ -25,12 +25,12 @@ bool is_ours(const c10::DDPLoggingData& data) {
 }
 
 void check_options(const c10::DDPLoggingData& data) {
-  // Called again while training, for statistics.
+  // Called again while training, for statistics. A static graph is noted only after the constructor's call,
+  // and torch keeps no statistics for other devices than its own: that option passes unseen.
   if (value(data, "iteration", 0) != 0 || !is_ours(data)) return;
   if (value(data, "find_unused_parameters", 0) != 0) {
     check_rule(RuleId::kDdpFindUnused, "find_unused_parameters=True");
   }
-  if (value(data, "static_graph", 0) != 0) check_rule(RuleId::kDdpStaticGraph, "static_graph=True");
   const std::int64_t bytes = value(data, "bucket_cap_bytes", kDefaultBucketBytes);
   if (bytes != kDefaultBucketBytes) {
     check_rule(RuleId::kDdpBucketCap, "buckets of " + std::to_string(bytes) + " bytes");

@@ -1,6 +1,7 @@
 #include "bridge/distributed/process_group_neuron.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -86,39 +87,48 @@ std::shared_ptr<c10::Allocator> ProcessGroupNeuron::getMemAllocator() {
 }
 
 WorkPtr ProcessGroupNeuron::launch(CollectiveCall call) {
+  in_flight_.sweep();
   WorkParts parts = call.submit(*communicator_);
-  {
-    const std::lock_guard lock(coalescing_mutex_);
-    if (coalesced_) {
-      for (const auto& work : parts.works) coalesced_->works.push_back(work);
-      coalesced_->outputs.insert(coalesced_->outputs.end(), parts.outputs.begin(), parts.outputs.end());
-      if (parts.copied_on != nullptr) {
-        coalesced_->copied_on = parts.copied_on;
-        coalesced_->copied_at = parts.copied_at;
-      }
+  if (Batch* batch = open_batch()) {
+    WorkParts& all = batch->collectives;
+    for (const auto& work : parts.works) all.works.push_back(work);
+    all.outputs.insert(all.outputs.end(), parts.outputs.begin(), parts.outputs.end());
+    if (parts.copied_on != nullptr) {
+      all.copied_on = parts.copied_on;
+      all.copied_at = parts.copied_at;
     }
   }
   return call.make_work(std::move(parts));
 }
 
+ProcessGroupNeuron::Batch* ProcessGroupNeuron::open_batch() {
+  const std::lock_guard lock(batches_mutex_);
+  if (batches_.empty()) return nullptr;
+  const auto found = batches_.find(std::this_thread::get_id());
+  return found == batches_.end() ? nullptr : found->second.get();
+}
+
 void ProcessGroupNeuron::startCoalescing() {
-  const std::lock_guard lock(coalescing_mutex_);
-  coalesced_.emplace();
+  const std::lock_guard lock(batches_mutex_);
+  batches_[std::this_thread::get_id()] = std::make_unique<Batch>();
 }
 
 WorkPtr ProcessGroupNeuron::endCoalescing() {
-  WorkParts parts;
+  std::unique_ptr<Batch> batch;
   {
-    const std::lock_guard lock(coalescing_mutex_);
-    TORCH_CHECK(coalesced_.has_value(), "endCoalescing without startCoalescing");
-    parts = std::move(*coalesced_);
-    coalesced_.reset();
+    const std::lock_guard lock(batches_mutex_);
+    auto entry = batches_.extract(std::this_thread::get_id());
+    TORCH_CHECK(!entry.empty(), "endCoalescing without startCoalescing");
+    batch = std::move(entry.mapped());
   }
+  WorkParts parts = std::move(batch->collectives);
+  if (!batch->messages.empty()) post_messages(std::move(batch->messages), /*batched=*/true, parts);
   if (parts.works.empty()) return nullptr;
-  const CollectiveCall call(context("coalesced"), c10d::OpType::COALESCED, "neuron:coalesced",
-                            c10d::kUnsetTimeout,
-                            /*async=*/true);
-  return call.make_work(std::move(parts));
+  const char* title = at::hasCallbacks() ? "neuron:coalesced" : nullptr;
+  auto work = c10::make_intrusive<WorkNeuron>(getRank(), c10d::OpType::COALESCED, title,
+                                              WorkNeuron::HostWait::kOnRequest, device_);
+  work->set_parts(std::move(parts));
+  return work;
 }
 
 std::uint64_t ProcessGroupNeuron::getSequenceNumberForGroup() { return communicator_->next_sequence() - 1; }
@@ -175,6 +185,7 @@ void ProcessGroupNeuron::abort() {
 
 void ProcessGroupNeuron::shutdown() {
   const Status left = communicator_->destroy(communicator_->timeout());
+  in_flight_.sweep();
   note_left(*communicator_);
   // A group that failed has said so to every call and wait; leaving it is no new failure.
   if (communicator_->status().is_ok()) raise_if_error(left);

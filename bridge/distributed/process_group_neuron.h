@@ -15,13 +15,15 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <unordered_map>
 #include <vector>
 
 #include "bridge/distributed/collective_call.h"
 #include "bridge/distributed/join.h"
+#include "bridge/distributed/messages_in_flight.h"
 #include "bridge/distributed/work_neuron.h"
 #include "engine/collectives/communicator.h"
 
@@ -29,6 +31,13 @@ namespace neuron::bridge {
 
 using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// A message that has been checked and not been posted.
+struct PendingMessage {
+  PointToPointRequest request;
+  at::Tensor tensor;  // the user's
+  at::Tensor buffer;  // what is sent or received into
+};
 
 class ProcessGroupNeuron final : public c10d::Backend {
  public:
@@ -75,7 +84,12 @@ class ProcessGroupNeuron final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
-  // Calls in between are submitted one by one as they come; the Work at the end stands for all of them.
+  WorkPtr send(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recv(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+  // Of the calling thread. Collectives in between are submitted one by one as they come, messages together at
+  // the end (their own calls give null); the Work at the end stands for all of them.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
@@ -97,17 +111,30 @@ class ProcessGroupNeuron final : public c10d::Backend {
   void shutdown() override;
 
  private:
+  // What one thread has coalesced.
+  struct Batch {
+    WorkParts collectives;
+    std::vector<PendingMessage> messages;
+  };
+
   CallContext context(const char* name) const { return {name, getRank(), getSize(), device_}; }
   std::shared_ptr<Communicator> communicator() const;
   // Enqueues the call and makes its Work.
   WorkPtr launch(CollectiveCall call);
+  // Sends or receives one tensor, or adds it to the thread's batch.
+  WorkPtr post(const CallContext& call, c10d::OpType type, PointToPointRequest::Direction direction,
+               const at::Tensor& tensor, int peer, int tag);
+  void post_messages(std::vector<PendingMessage> messages, bool batched, WorkParts& parts);
+  // The calling thread's batch, between startCoalescing and endCoalescing; else null.
+  Batch* open_batch();
   bool spans_default_world() const;
 
   const c10::intrusive_ptr<Options> options_;
   const std::shared_ptr<Communicator> communicator_;
   const c10::DeviceIndex device_;
-  std::mutex coalescing_mutex_;
-  std::optional<WorkParts> coalesced_;  // set between startCoalescing and endCoalescing
+  MessagesInFlight in_flight_;
+  std::mutex batches_mutex_;
+  std::unordered_map<std::thread::id, std::unique_ptr<Batch>> batches_;
 };
 
 }  // namespace neuron::bridge

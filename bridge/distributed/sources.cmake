@@ -9,9 +9,11 @@ list(APPEND bridge_sources
   distributed/join.cpp
   distributed/live_groups.cpp
   distributed/member_record.cpp
+  distributed/messages_in_flight.cpp
   distributed/node_identity.cpp
   distributed/outcome_watcher.cpp
   distributed/path.cpp
+  distributed/point_to_point.cpp
   distributed/process_group_neuron.cpp
   distributed/python_origin.cpp
   distributed/reduction.cpp

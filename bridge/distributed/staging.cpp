@@ -9,28 +9,33 @@
 
 namespace neuron::bridge {
 
-namespace {
-
 bool is_its_own_buffer(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && block_of(tensor) != nullptr;
 }
 
 at::Tensor contiguous_buffer(const at::Tensor& tensor) { return at::empty(tensor.sizes(), tensor.options()); }
 
-}  // namespace
+at::Tensor contiguous_copy(const at::Tensor& tensor) {
+  at::Tensor buffer = contiguous_buffer(tensor);
+  copy_back(buffer, tensor);
+  return buffer;
+}
+
+void copy_back(const at::Tensor& tensor, const at::Tensor& buffer) {
+  // Communication is not differentiated: copies must not be recorded by autograd.
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  tensor.copy_(buffer);
+}
+
+void check_no_overlap(const at::Tensor& tensor, const char* call) {
+  TORCH_CHECK_VALUE(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, call,
+                    ": several elements of an output share one place in memory (expand()); clone() it first");
+}
 
 const void* Staging::input(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return nullptr;
-  if (is_its_own_buffer(tensor)) {
-    buffers_.push_back(tensor);
-    return tensor.const_data_ptr();
-  }
-  // Communication is not differentiated: copies must not be recorded by autograd.
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  at::Tensor buffer = contiguous_buffer(tensor);
-  buffer.copy_(tensor);
-  buffers_.push_back(buffer);
-  return buffer.const_data_ptr();
+  buffers_.push_back(is_its_own_buffer(tensor) ? tensor : contiguous_copy(tensor));
+  return buffers_.back().const_data_ptr();
 }
 
 void* Staging::output(const at::Tensor& tensor, bool in_place, const char* call) {
@@ -39,14 +44,10 @@ void* Staging::output(const at::Tensor& tensor, bool in_place, const char* call)
     buffers_.push_back(tensor);
     return tensor.data_ptr();
   }
-  TORCH_CHECK_VALUE(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, call,
-                    ": several elements of an output share one place in memory (expand()); clone() it first");
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  at::Tensor buffer = contiguous_buffer(tensor);
-  if (in_place) buffer.copy_(tensor);
-  buffers_.push_back(buffer);
-  back_.push_back({tensor, buffer});
-  return buffer.data_ptr();
+  check_no_overlap(tensor, call);
+  buffers_.push_back(in_place ? contiguous_copy(tensor) : contiguous_buffer(tensor));
+  back_.push_back({tensor, buffers_.back()});
+  return buffers_.back().data_ptr();
 }
 
 void Staging::record_uses(Stream& stream, StreamPosition position) const {
@@ -54,8 +55,7 @@ void Staging::record_uses(Stream& stream, StreamPosition position) const {
 }
 
 bool Staging::copy_back() const {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  for (const Copy& copy : back_) copy.tensor.copy_(copy.buffer);
+  for (const Copy& copy : back_) bridge::copy_back(copy.tensor, copy.buffer);
   return !back_.empty();
 }
 

@@ -12,13 +12,23 @@
 
 namespace neuron::bridge {
 
+// Contiguous, plain, and in device memory: the engine may work on it as it is.
+bool is_its_own_buffer(const at::Tensor& tensor);
+// A new buffer of the tensor's shape; with its values, in logical order, copied on the current stream.
+at::Tensor contiguous_buffer(const at::Tensor& tensor);
+at::Tensor contiguous_copy(const at::Tensor& tensor);
+// Enqueues the copy of a buffer to the user's tensor on the current stream. Not differentiated.
+void copy_back(const at::Tensor& tensor, const at::Tensor& buffer);
+// Raises ValueError when elements of an output share memory (expand()).
+void check_no_overlap(const at::Tensor& tensor, const char* call);
+
 class Staging {
  public:
   // The values of `tensor` as a contiguous buffer to read from. Valid until the collective has run (given
   // record_uses()). Null when it has no elements.
   const void* input(const at::Tensor& tensor);
   // A contiguous buffer whose contents the tensor gets by copy_back(). With `in_place` it holds the tensor's
-  // values. Raises ValueError when elements of the tensor share memory (expand()).
+  // values. Checks for overlap.
   void* output(const at::Tensor& tensor, bool in_place, const char* call);
 
   // After submission: every buffer is kept from reuse until `stream` has completed `position`.

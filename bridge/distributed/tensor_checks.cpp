@@ -77,7 +77,6 @@ void check_root(const CallContext& call, std::int64_t root) {
 void check_peer(const CallContext& call, std::int64_t peer, const char* argument) {
   TORCH_CHECK_VALUE(peer >= 0 && peer < call.size, call.name, ": invalid ", argument, " ", peer,
                     " in a group of ", call.size, " ranks");
-  TORCH_CHECK_VALUE(peer != call.rank, call.name, ": ", argument, " ", peer, " is this rank itself");
 }
 
 std::vector<std::size_t> split_counts(const CallContext& call, const at::Tensor& tensor,

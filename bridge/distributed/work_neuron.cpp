@@ -2,11 +2,14 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "bridge/distributed/outcome_watcher.h"
+#include "bridge/distributed/staging.h"
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/errors.h"
 #include "bridge/runtime/streams.h"
@@ -23,6 +26,10 @@ void WorkNeuron::set_parts(WorkParts parts) {
   if (recordFunctionEndCallback_) recordFunctionEndCallback_();
 }
 
+bool WorkParts::on_streams() const {
+  return std::all_of(works.begin(), works.end(), [](const auto& work) { return work->stream() != nullptr; });
+}
+
 void WorkNeuron::complete_future() {
   static const auto tensor_list = c10::ListType::ofTensors();
   auto future =
@@ -31,11 +38,18 @@ void WorkNeuron::complete_future() {
   storages.reserve(parts_.outputs.size());
   for (const at::Tensor& output : parts_.outputs)
     storages.emplace_back(output.storage().getWeakStorageImpl());
+  std::optional<c10::StreamGuard> on_another;
+  if (!parts_.on_streams()) {
+    // The Future's events are recorded on the current stream, which messages must not hold up.
+    on_another.emplace(pool_c10_stream(device_, 0));
+    synchronize();
+  }
   future->markCompleted(c10::IValue(parts_.outputs), std::move(storages));
   future_ = std::move(future);
 }
 
 bool WorkNeuron::completed() const {
+  const std::lock_guard lock(parts_mutex_);
   const auto done = [](const std::shared_ptr<EngineWork>& work) { return work->is_completed(); };
   return std::all_of(parts_.works.begin(), parts_.works.end(), done) &&
          (parts_.copied_on == nullptr || parts_.copied_on->reached(parts_.copied_at));
@@ -61,13 +75,27 @@ std::exception_ptr WorkNeuron::exception() const {
   return nullptr;
 }
 
-void WorkNeuron::synchronize() {
-  Stream& current = current_stream(device_);
-  const auto order_after = [&current](Stream* stream, StreamPosition position) {
-    if (stream != nullptr && stream != &current) current.wait_for(*stream, position);
-  };
-  for (const auto& work : parts_.works) order_after(work->stream(), work->position());
-  order_after(parts_.copied_on, parts_.copied_at);
+void WorkNeuron::synchronize() { order_after(current_stream(device_)); }
+
+// Requires: `stream` is the current one.
+void WorkNeuron::order_after(Stream& stream) {
+  for (const auto& work : parts_.works) {
+    if (work->stream() != &stream) work->order(stream);
+  }
+  const std::lock_guard lock(parts_mutex_);
+  if (!parts_.late_copies.empty()) {
+    for (const LateCopy& copy : parts_.late_copies) copy_back(copy.tensor, copy.buffer);
+    parts_.late_copies.clear();
+    parts_.copied_on = &stream;
+    parts_.copied_at = stream.submitted();
+  } else if (parts_.copied_on != nullptr && parts_.copied_on != &stream) {
+    stream.wait_for(*parts_.copied_on, parts_.copied_at);
+  }
+}
+
+int WorkNeuron::sourceRank() const {
+  raise_if_error(parts_.works.front()->wait());
+  return parts_.works.front()->source();
 }
 
 bool WorkNeuron::wait(std::chrono::milliseconds timeout) {

@@ -24,6 +24,12 @@ namespace neuron::bridge {
 // Inside a class derived from c10d::Work, the plain name means that.
 using EngineWork = Work;
 
+// A receive into a tensor that is not its own buffer.
+struct LateCopy {
+  at::Tensor tensor;
+  at::Tensor buffer;
+};
+
 struct WorkParts {
   // What was submitted, in order: usually one.
   c10::SmallVector<std::shared_ptr<EngineWork>, 1> works;
@@ -31,6 +37,10 @@ struct WorkParts {
   Stream* copied_on = nullptr;
   StreamPosition copied_at = 0;
   std::vector<at::Tensor> outputs;
+  // Point-to-point works run on no stream: their copies are enqueued by the first synchronize().
+  c10::SmallVector<LateCopy, 1> late_copies;
+
+  bool on_streams() const;  // all works run on streams
 };
 
 class WorkNeuron final : public c10d::Work {
@@ -49,6 +59,8 @@ class WorkNeuron final : public c10d::Work {
 
   bool isCompleted() override;
   bool isSuccess() const override;
+  // The rank that a receive got its message from; blocks the host until it is there.
+  int sourceRank() const override;
   std::exception_ptr exception() const override;
   std::vector<at::Tensor> result() override { return parts_.outputs; }
   void synchronize() override;
@@ -64,9 +76,12 @@ class WorkNeuron final : public c10d::Work {
   Status outcome() const;  // the first failure known so far
   void wait_on_host(Deadline deadline, std::chrono::milliseconds timeout) const;
 
+  void order_after(Stream& stream);
+
   const HostWait host_wait_;
   const c10::DeviceIndex device_;
   WorkParts parts_;
+  mutable std::mutex parts_mutex_;  // the late copies and what follows from them
   std::mutex futures_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> future_result_;

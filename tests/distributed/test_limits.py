@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch  # noqa: F401  (the table of rules is in the extension, which needs it)
 from launch import run_ranks
+
+from neuron_emu.rules import check, rules
 
 PRELUDE = """
 import contextlib, datetime, os, warnings
@@ -135,6 +140,37 @@ dist.destroy_process_group()
 
 
 @LIMITS
+def test_point_to_point_limits(limits: str) -> None:
+    script = (
+        PRELUDE
+        + """
+dist.init_process_group("neuron")
+peer = 1 - rank
+strided = torch.ones(4, 4, device="neuron").t()
+with documented(ValueError, "p2p-non-contiguous", "needs a contiguous tensor"):
+    dist.send(strided, dst=1) if rank == 0 else dist.recv(strided, src=0)
+with documented(NotImplementedError, "p2p-any-source", "needs an explicit peer"):
+    dist.send(strided.contiguous(), dst=1) if rank == 0 and limits == "extended" else None
+    dist.recv(torch.zeros(4, 4, device="neuron")) if rank == 1 or limits != "extended" else None
+
+def exchange():
+    # Not batched: what goes first waits for the peer, who does the same.
+    source, target = torch.ones(70_000, device="neuron"), torch.zeros(70_000, device="neuron")
+    receive = dist.irecv(target, src=peer)
+    send = dist.isend(source, dst=peer)
+    send.wait(), receive.wait()
+    assert target.sum().item() == 70_000
+
+if limits != "strict":
+    unconfirmed("p2p-unbatched-exchange", exchange)
+torch.neuron.synchronize()
+dist.destroy_process_group()
+"""
+    )
+    run_ranks(script, 2, env={"NEURON_EMU_LIMITS": limits}).check()
+
+
+@LIMITS
 def test_each_rule_acts_by_its_level(limits: str) -> None:
     script = (
         PRELUDE
@@ -154,8 +190,6 @@ for rule in rules():
 
 
 def test_rules_table() -> None:
-    from neuron_emu.rules import check, rules
-
     table = {rule.id: rule for rule in rules()}
     assert len(table) == len(rules())
     assert all(rule.text and rule.source and rule.sdk_release and "::" in rule.test for rule in rules())
@@ -167,10 +201,6 @@ def test_rules_table() -> None:
 
 
 def test_every_rule_names_a_test_that_exists() -> None:
-    from pathlib import Path
-
-    from neuron_emu.rules import rules
-
     root = Path(__file__).parents[2]
     for rule in rules():
         file, function = rule.test.split("::")

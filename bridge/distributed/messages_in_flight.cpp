@@ -1,0 +1,33 @@
+#include "bridge/distributed/messages_in_flight.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace neuron::bridge {
+
+void MessagesInFlight::add(Message message) {
+  const std::lock_guard lock(mutex_);
+  messages_.push_back(std::move(message));
+}
+
+void MessagesInFlight::sweep() {
+  // Declared before the lock: memory is freed without it.
+  std::vector<Message> done;
+  const std::lock_guard lock(mutex_);
+  const auto first_done = std::partition(messages_.begin(), messages_.end(), [](const Message& message) {
+    return !message.work->is_completed();
+  });
+  done.assign(std::make_move_iterator(first_done), std::make_move_iterator(messages_.end()));
+  messages_.erase(first_done, messages_.end());
+}
+
+bool MessagesInFlight::faces(Direction direction, int peer) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(messages_.begin(), messages_.end(), [&](const Message& message) {
+    return !message.batched && message.direction != direction && message.peer == peer &&
+           !message.work->is_completed();
+  });
+}
+
+}  // namespace neuron::bridge

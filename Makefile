@@ -29,7 +29,7 @@ run: build
 	$(BIN)/torchrun --standalone --nproc-per-node=2 examples/test_distributed.py
 	$(BIN)/torchrun --standalone --nproc-per-node=4 examples/test_distributed.py
 
-test: check pytest
+test: check ctest pytest
 
 test-all: check ctest sanitizers
 	$(BIN)/python -m pytest -m "long or not long"
@@ -40,6 +40,7 @@ check: $(VENV)/.stamp-test
 	$(BIN)/python tools/generate_env_docs.py --check
 
 ctest: build
+	$(CMAKE) --build $(BUILD) -j $(JOBS)
 	$(BIN)/python tools/check_layers.py --libraries $(BUILD)
 	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 
@@ -69,14 +70,14 @@ wheel: $(BUILD)/build.ninja
 
 # The extension in the venv, up to date with every source. Incremental: seconds after a change in one engine file.
 build: $(VENV)/.stamp-editable $(BUILD)/build.ninja
-	$(CMAKE) --build $(BUILD) -j $(JOBS)
+	$(CMAKE) --build $(BUILD) -j $(JOBS) --target neuron_emu_C
 	$(CMAKE) --install $(BUILD) --prefix "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')" >/dev/null
 
 $(BUILD)/build.ninja: | $(VENV)/.stamp-test
 	$(CONFIGURE)
 
 $(VENV)/.stamp-editable: pyproject.toml $(VENV)/.stamp-test | $(BUILD)/build.ninja
-	$(CMAKE) --build $(BUILD) -j $(JOBS)
+	$(CMAKE) --build $(BUILD) -j $(JOBS) --target neuron_emu_C
 	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
 	touch $@
 

@@ -40,7 +40,9 @@ def register() -> None:
     generate_methods_for_privateuse1_backend(for_storage=True)
 
     from neuron_emu import distributed
+    from neuron_emu.device import serialization
 
+    serialization.register()
     distributed.register()
     atexit.register(_drain)
 

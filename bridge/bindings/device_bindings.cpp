@@ -16,21 +16,21 @@ namespace neuron::bridge {
 
 namespace {
 
-void check_index(c10::DeviceIndex device) {
+void check_index(int device) {
   raise_if_error(DeviceRuntime::get().status());
-  TORCH_CHECK(device >= 0 && device < device_count(), "Device index ", static_cast<int>(device),
-              " is out of range: there are ", static_cast<int>(device_count()), " neuron devices");
+  TORCH_CHECK(device >= 0 && device < device_count(), "Device index ", device, " is out of range: there are ",
+              static_cast<int>(device_count()), " neuron devices");
   const auto bound = DeviceRuntime::get().bound_index();
   TORCH_CHECK(!bound || *bound == device,
               "Attempted to have more than one device per process in distributed setup: this process's "
               "device is neuron:",
-              bound.value_or(-1), ", not neuron:", static_cast<int>(device));
+              bound.value_or(-1), ", not neuron:", device);
 }
 
-py::dict device_properties(c10::DeviceIndex device) {
+py::dict device_properties(int device) {
   auto& runtime = DeviceRuntime::get();
-  check_index(resolve(device));
-  device = resolve(device);
+  if (device < 0) device = current_device();
+  check_index(device);
   const InstanceType& type = runtime.instance();
   py::dict out;
   out["name"] = "neuron:" + std::to_string(device);
@@ -51,7 +51,7 @@ void bind_device(py::module_& module) {
   module.def("device_count", [] { return static_cast<int>(device_count()); });
   module.def("current_device", [] { return static_cast<int>(current_device()); });
   module.def("set_device", [](int device) {
-    check_index(static_cast<c10::DeviceIndex>(device));
+    check_index(device);
     set_current_device(static_cast<c10::DeviceIndex>(device));
   });
   module.def("exchange_device", [](int device) {
@@ -71,8 +71,7 @@ void bind_device(py::module_& module) {
   module.def(
       "synchronize", [](int device) { synchronize_device(static_cast<c10::DeviceIndex>(device)); },
       py::arg("device") = -1, py::call_guard<py::gil_scoped_release>());
-  module.def("device_properties",
-             [](int device) { return device_properties(static_cast<c10::DeviceIndex>(device)); });
+  module.def("device_properties", &device_properties);
   module.def("can_access_peer", [](int, int) { return true; });
   module.def(
       "shutdown", [](int limit_ms) { DeviceRuntime::get().shutdown(std::chrono::milliseconds(limit_ms)); },

@@ -9,6 +9,7 @@
 
 #include "bridge/distributed/node_identity.h"
 #include "bridge/distributed/path.h"
+#include "bridge/runtime/inline_policy.h"
 #include "engine/device/device.h"
 
 namespace neuron::bridge {
@@ -149,6 +150,7 @@ MemberRecord examine_process(bool was_member) {
   record.pid = ::getpid();
   // Custom launchers set variables inside the program.
   DeviceRuntime::get().reload_environment();
+  choose_inline_policy();
   const LocalVariables local = read_local_variables();
   record.local_rank = local.rank;
   record.local_world_size = local.world_size;

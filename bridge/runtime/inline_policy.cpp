@@ -24,6 +24,7 @@ constexpr std::int64_t kNanosecondsBetweenLooks = 10'000'000;
 // Weight of the newest look: about ten looks have to agree.
 constexpr double kWeight = 0.1;
 
+std::atomic<bool> fixed{false};
 std::atomic<bool> follows_load{false};
 std::atomic<std::int64_t> next_look_ns{0};
 std::atomic<double> busy_others{0.0};
@@ -63,6 +64,7 @@ void look() {
 }  // namespace
 
 void choose_inline_policy() {
+  if (fixed.load()) return;
   const InlineChoice choice = env().inline_choice;
   const int workers = DeviceRuntime::get().allocation().local_world_size.value_or(1);
   const bool full = workers * at::get_num_threads() >= usable_processors();
@@ -72,6 +74,7 @@ void choose_inline_policy() {
 }
 
 void fix_inline_policy(bool always) {
+  fixed.store(true);
   follows_load.store(false);
   set_inline_policy(always ? InlinePolicy::kAlways : InlinePolicy::kNever);
 }

@@ -54,6 +54,7 @@ std::byte* map_aligned(int fd, std::size_t nbytes) {
     return nullptr;
   }
   madvise(base, nbytes, MADV_DONTFORK);
+  madvise(base, nbytes, MADV_DONTDUMP);
   if (nbytes >= kHugePage) madvise(base, nbytes, MADV_HUGEPAGE);
   return base;
 }

@@ -130,11 +130,13 @@ Result<PoolBlock*> SegmentPool::take(std::size_t requested, Stream& stream) {
     block = available.find(nbytes);
   }
   if (block == nullptr) {
-    if (Status status = grow(nbytes, stream, small); !status.is_ok()) return status;
-    block = available.find(nbytes);
+    const Status status = grow(nbytes, stream, small);
+    // Without room for another segment, a small request may as well have a piece of a large one.
+    block = status.is_ok() || !small ? available.find(nbytes) : free_blocks(stream, false).find(nbytes);
+    if (block == nullptr) return status;
   }
   if (Status status = heap_.commit(block->offset, nbytes); !status.is_ok()) return status;
-  available.remove(*block);
+  free_blocks(stream, block->segment->small).remove(*block);
   if (block->nbytes > nbytes) split(*block, nbytes);
   block->requested = requested;
   block->state = BlockState::kUsed;

@@ -61,6 +61,22 @@ TEST_F(ShortageTest, TheWholeMemoryCanBeOneBlock) {
   EXPECT_FALSE(pool_.allocate(~std::size_t{0}, stream_).is_ok());
 }
 
+TEST_F(ShortageTest, ASmallRequestGetsAPieceOfALargeSegment) {
+  std::vector<Block*> blocks;
+  for (;;) {
+    auto block = pool_.allocate(4 * kMiB, stream_);
+    if (!block.is_ok()) break;
+    blocks.push_back(block.value());
+  }
+  pool_.free(blocks.back());
+  blocks.pop_back();
+  auto small = pool_.allocate(1, stream_);
+  ASSERT_TRUE(small.is_ok()) << small.status().message();
+  blocks.push_back(small.value());
+  for (Block* block : blocks) pool_.free(block);
+  EXPECT_TRUE(pool_.allocate(64 * kMiB, stream_).is_ok());
+}
+
 TEST_F(ShortageTest, TheCacheOfOtherStreamsIsEmptiedFirst) {
   Block* block = pool_.allocate(50 * kMiB, side_).value();
   pool_.free(block);

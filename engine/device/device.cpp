@@ -16,7 +16,8 @@ namespace neuron {
 namespace {
 
 constexpr int kNone = -1;
-constexpr std::size_t kMostDevices = 4096;
+// Callers count devices in a signed byte; the largest instances have more cores than that.
+constexpr std::size_t kMostDevices = 127;
 
 // What the environment says. Replaced as a whole by reload_environment().
 struct Setup {
@@ -42,6 +43,12 @@ Setup make_setup() {
   if (!instance.is_ok() && setup.status.is_ok()) setup.status = instance.status();
   setup.instance = instance.is_ok() ? instance.value() : find_instance_type("trn2.48xlarge").value();
   auto allocation = allocate_cores(*setup.instance, request_of(env()));
+  if (allocation.is_ok() &&
+      allocation.value().local_world_size.value_or(0) > static_cast<int>(kMostDevices)) {
+    allocation = Status(StatusCode::kInvalidArgument,
+                        "LOCAL_WORLD_SIZE=" + std::to_string(*allocation.value().local_world_size) +
+                            ": at most " + std::to_string(kMostDevices) + " workers fit on one machine");
+  }
   if (allocation.is_ok()) {
     setup.allocation = std::move(allocation).value();
   } else if (setup.status.is_ok()) {
@@ -85,15 +92,13 @@ Status bound_elsewhere(int index, int bound) {
 
 class DeviceRuntime::Impl {
  public:
-  Impl() {
-    load();
-    set_inline_policy(choose_inline_policy(current().allocation));
-  }
+  Impl() { load(); }
 
   void load() {
     auto* fresh = new Setup(make_setup());
     setup.store(fresh, std::memory_order_release);
     bound.store(fresh->allocation.local_rank.value_or(kNone), std::memory_order_release);
+    set_inline_policy(choose_inline_policy(fresh->allocation));
   }
 
   const Setup& current() const { return *setup.load(std::memory_order_acquire); }
@@ -148,7 +153,8 @@ const CoreAllocation& DeviceRuntime::allocation() const { return impl_->current(
 int DeviceRuntime::device_count() const {
   const Setup& setup = impl_->current();
   if (!setup.status.is_ok()) return 0;
-  return setup.allocation.local_world_size.value_or(static_cast<int>(setup.allocation.visible.size()));
+  const auto cores = std::min(setup.allocation.visible.size(), kMostDevices);
+  return setup.allocation.local_world_size.value_or(static_cast<int>(cores));
 }
 
 std::optional<int> DeviceRuntime::bound_index() const {
@@ -180,8 +186,8 @@ Result<Core*> DeviceRuntime::core(int index) {
   if (in_bad_fork()) {
     return Status(
         StatusCode::kUnavailable,
-        "Cannot use Neuron devices in a forked subprocess: the parent has started them. Use the 'spawn' "
-        "or 'forkserver' start method, or fork before the first use of a Neuron device");
+        "Cannot re-initialize neuron in forked subprocess: the parent has started its devices. Use the "
+        "'spawn' or 'forkserver' start method, or fork before the first use of a neuron device");
   }
   if (Status wrong = status(); !wrong.is_ok()) return wrong;
   if (index < 0 || index >= device_count()) return out_of_range(index, device_count());

@@ -2,6 +2,7 @@
 #include "engine/device/device.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -154,11 +155,26 @@ TEST_F(DeviceRuntimeDeathTest, InlinePolicyFollowsTheNumberOfWorkers) {
   RUNTIME_CASE((Variables{{"NEURON_EMU_INLINE", "always"}}), always);
   RUNTIME_CASE((Variables{{"NEURON_EMU_INLINE", "never"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "64"}}),
                never);
-  RUNTIME_CASE((Variables{{"NEURON_EMU_INSTANCE", "trn3-gen2"},
-                          {"NEURON_LOGICAL_NC_CONFIG", "1"},
-                          {"LOCAL_RANK", "0"},
-                          {"LOCAL_WORLD_SIZE", "1152"}}),
-               always);
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  for (std::size_t cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  RUNTIME_CASE((Variables{{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}}), always);
+  ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
+}
+
+TEST_F(DeviceRuntimeDeathTest, MoreCoresThanDeviceNumbers) {
+  const Variables large{{"NEURON_EMU_INSTANCE", "trn3-gen2"}, {"NEURON_LOGICAL_NC_CONFIG", "1"}};
+  RUNTIME_CASE(large, [](DeviceRuntime& runtime) { EXPECT_IN_CHILD(runtime.device_count() == 127); });
+  Variables workers = large;
+  workers.push_back({"LOCAL_RANK", "0"});
+  workers.push_back({"LOCAL_WORLD_SIZE", "128"});
+  RUNTIME_CASE(workers, [](DeviceRuntime& runtime) {
+    EXPECT_IN_CHILD(contains(runtime.status(), "LOCAL_WORLD_SIZE=128: at most 127 workers"));
+  });
 }
 
 TEST_F(DeviceRuntimeDeathTest, AForkedChildOfAStartedRuntimeIsRefused) {

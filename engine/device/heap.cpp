@@ -100,6 +100,8 @@ Status MemfdHeap::map() {
   if (lead != 0) munmap(start, lead);
   if (lead != kUnit) munmap(base_ + limit_, kUnit - lead);
   if (madvise(base_, limit_, MADV_DONTFORK) != 0) return system_failure("madvise(MADV_DONTFORK)");
+  // A core dump would be as large as the limit.
+  (void)madvise(base_, limit_, MADV_DONTDUMP);
   // Where the system allows no huge pages, small ones do.
   (void)madvise(base_, limit_, MADV_HUGEPAGE);
   return Status::ok();

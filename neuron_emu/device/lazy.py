@@ -19,8 +19,8 @@ def ensure_usable() -> None:
     global _usable
     if _C.in_bad_fork():
         raise RuntimeError(
-            "Cannot use neuron in a forked subprocess: the parent had started the device. To use neuron with "
-            "multiprocessing, use the 'spawn' start method"
+            "Cannot re-initialize neuron in forked subprocess. To use neuron with multiprocessing, you must use the "
+            "'spawn' start method"
         )
     if _usable:
         return

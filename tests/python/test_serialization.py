@@ -112,14 +112,11 @@ def test_a_file_of_one_rank_loaded_by_another(tmp_path: Path) -> None:
         loaded = torch.load({str(path)!r}, map_location=location)["w"]
         assert loaded.tolist() == [0, 1, 2, 3]
         print(loaded.device)
-    try:
-        print(torch.load({str(path)!r})["w"].device)
-    except RuntimeError as error:
-        print("map_location" in str(error) or "more than one device" in str(error))
+    print(torch.load({str(path)!r})["w"].device)  # a worker has one device: what its fellow had goes there
     """,
         {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"},
     )
-    assert out.split() == ["cpu", *["neuron:0"] * 5, "True"]
+    assert out.split() == ["cpu", *["neuron:0"] * 6]
 
 
 class Tied(nn.Module):

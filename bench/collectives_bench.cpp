@@ -1,9 +1,8 @@
 // Benchmark of the engine's collectives, without Python and torch.
 //
 //   collectives_bench [options]
-//     --op NAME      all_reduce (default), all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather,
-//     scatter,
-//                    barrier, or all
+//     --op NAME      all_reduce (default), all_gather, reduce_scatter, all_to_all, broadcast, reduce,
+//                    gather, scatter, barrier, or all
 //     -b, -e BYTES   smallest and largest size (8, 64M); -f FACTOR between sizes (4)
 //     -d NAME        dtype: float32 (default), bfloat16, float16, float64, int64, int32, uint8
 //     -r RANKS       number of ranks (2)
@@ -124,7 +123,8 @@ Options parse(int argc, char** argv) {
     else if (name == "--json")
       options.json = value();
     else
-      stop("unknown option " + name);
+      stop("unknown option " + name +
+           "; the options are described at the top of bench/collectives_bench.cpp");
   }
   if (options.bare && options.processes) stop("--bare works with threads only");
   return options;

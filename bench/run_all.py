@@ -15,12 +15,24 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+# torchrun says at length that it sets OMP_NUM_THREADS, where nobody has.
+QUIET = {"OMP_NUM_THREADS": "1", **os.environ, "NEURON_EMU_QUIET": "1"}
 BENCHMARKS: dict[str, list[str]] = {
     "dispatch": [sys.executable, "bench/dispatch_bench.py"],
     "train_step_1_thread": [sys.executable, "bench/train_step_bench.py", "--threads", "1"],
     "train_step_2_threads": [sys.executable, "bench/train_step_bench.py", "--threads", "2"],
-    "torch_collectives": [*TORCHRUN, "bench/torch_collectives_bench.py"],
+    "train_step_2_processes": [sys.executable, "bench/train_step_bench.py", "--threads", "1", "--processes", "2"],
+    "memory": [sys.executable, "bench/memory_bench.py"],
+    "ddp_step_2_ranks": [*TORCHRUN, "--nproc-per-node=2", "bench/ddp_step_bench.py"],
+    "ddp_step_4_ranks": [*TORCHRUN, "--nproc-per-node=4", "bench/ddp_step_bench.py"],
+    "torch_collectives": [
+        *TORCHRUN,
+        "--nproc-per-node=2",
+        "bench/torch_collectives_bench.py",
+        "--largest",
+        str(256 << 20),
+    ],
 }
 
 
@@ -40,7 +52,7 @@ def main() -> None:
         for name, command in BENCHMARKS.items():
             output = Path(scratch) / f"{name}.json"
             print(f"== {name}", flush=True)
-            subprocess.run([*command, "--json", str(output)], cwd=root, check=True)
+            subprocess.run([*command, "--json", str(output)], cwd=root, check=True, env=QUIET)
             shown = ["python" if word == sys.executable else word for word in command]
             results[name] = {"command": " ".join(shown), "figures": json.loads(output.read_text())}
     target = HERE / "results" / f"{datetime.date.today()}-{commit}.json"

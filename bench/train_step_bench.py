@@ -11,7 +11,9 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import torch
 from gpt import GPT, loss_of
@@ -49,6 +51,20 @@ class Side:
         self.cpu.append((time.process_time() - cpu) / steps)
 
 
+def run_at_once(args: argparse.Namespace) -> None:
+    """Several of this benchmark at the same time; the file gets a list of their results."""
+    options = ["threads", "rounds", "steps", "batch", "sequence"]
+    child = [sys.executable, __file__, *(word for name in options for word in (f"--{name}", str(getattr(args, name))))]
+    with tempfile.TemporaryDirectory() as scratch:
+        files = [Path(scratch) / f"{i}.json" for i in range(args.processes)]
+        running = [subprocess.Popen([*child, "--json", str(file)]) for file in files]
+        outcomes = [process.wait() for process in running]
+        if any(outcomes):
+            sys.exit("a process failed")
+        if args.json:
+            Path(args.json).write_text(json.dumps([json.loads(file.read_text()) for file in files], indent=1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
@@ -60,9 +76,8 @@ def main() -> None:
     parser.add_argument("--json")
     args = parser.parse_args()
     if args.processes > 1:
-        child = [sys.executable, __file__, "--threads", str(args.threads), "--rounds", str(args.rounds)]
-        running = [subprocess.Popen(child) for _ in range(args.processes)]
-        sys.exit(max(process.wait() for process in running))
+        run_at_once(args)
+        return
     torch.set_num_threads(args.threads)
     cpu, neuron = (Side(device, args.batch, args.sequence, 512) for device in ("cpu", "neuron"))
     for side in (cpu, neuron):

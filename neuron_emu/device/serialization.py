@@ -13,7 +13,7 @@ from neuron_emu.device.index import checked_index
 _BEFORE_TORCHS_OWN = 9
 
 
-def _restore(storage: torch.UntypedStorage, location: str) -> Any:
+def _restore(storage: Any, location: str) -> Any:
     match = re.fullmatch(r"neuron(?::(\d+))?", location)
     if match is None:
         return None

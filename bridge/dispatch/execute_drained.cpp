@@ -11,6 +11,7 @@
 #include "bridge/dispatch/execute.h"
 #include "bridge/dispatch/kernel_scope.h"
 #include "bridge/dispatch/op_counters.h"
+#include "bridge/dispatch/tensors_in.h"
 #include "bridge/runtime/alias.h"
 #include "bridge/runtime/allocator.h"
 #include "bridge/runtime/devices.h"
@@ -20,10 +21,6 @@
 namespace neuron::bridge {
 
 namespace {
-
-bool on_device(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.device().type() == c10::DeviceType::PrivateUse1;
-}
 
 // Device tensors as CPU tensors for one call. Tensors that share a storage share one here too, so that the
 // kernel's own checks for overlap see what the user wrote.
@@ -43,13 +40,8 @@ class CallOnHost {
 
   // What the kernel returned, on the device.
   c10::IValue to_device(const c10::IValue& value) {
-    if (value.isTensor()) return to_device(value.toTensor());
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const c10::IValue& element : value.toListRef()) list.push_back(to_device(element.toTensor()));
-      return list;
-    }
-    return value;
+    auto mapped = map_tensors(value, [this](const at::Tensor& tensor) { return to_device(tensor); });
+    return mapped ? *std::move(mapped) : value;
   }
 
   // out= arguments that the kernel gave another size get its strides, too.
@@ -65,23 +57,12 @@ class CallOnHost {
 
  private:
   void find_device(const c10::IValue& value) {
-    if (value.isTensor()) {
-      note(value.toTensor());
-    } else if (value.isTensorList() || value.isOptionalTensorList()) {
-      for (const c10::IValue& element : value.toListRef()) {
-        if (!element.isNone()) note(element.toTensor());
-      }
-    } else if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1 && device_ < 0) {
-      device_ = resolve(value.toDevice().index());
-    }
+    for_each_tensor(value, [this](const at::Tensor& tensor) { note(tensor); });
+    if (names_device(value) && device_ < 0) device_ = resolve(value.toDevice().index());
   }
 
   void note(const at::Tensor& tensor) {
-    if (!on_device(tensor)) {
-      host_dimensions_ =
-          host_dimensions_ || (tensor.defined() && tensor.device().is_cpu() && tensor.dim() > 0);
-      return;
-    }
+    if (!on_device(tensor)) return;
     TORCH_CHECK(tensor.layout() == at::kStrided, info_.name, ": ", tensor.layout(),
                 " tensors are not supported on neuron; use a strided tensor, or .cpu()");
     TORCH_CHECK(device_ < 0 || device_ == tensor.device().index(), info_.name,
@@ -91,23 +72,9 @@ class CallOnHost {
   }
 
   c10::IValue to_host(const c10::IValue& value, const ArgumentInfo& argument) {
-    if (value.isTensor()) return to_host(value.toTensor(), argument);
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const c10::IValue& element : value.toListRef())
-        list.push_back(to_host(element.toTensor(), argument));
-      return list;
-    }
-    if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const c10::IValue& element : value.toListRef()) {
-        list.push_back(element.isNone() ? std::nullopt
-                                        : std::optional<at::Tensor>(to_host(element.toTensor(), argument)));
-      }
-      return list;
-    }
-    if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1)
-      return c10::Device(at::kCPU);
+    auto mapped = map_tensors(value, [&](const at::Tensor& tensor) { return to_host(tensor, argument); });
+    if (mapped) return *std::move(mapped);
+    if (names_device(value)) return c10::Device(at::kCPU);
     if (argument.kind == ArgumentKind::kGenerator) {
       std::optional<at::Generator> given;
       if (value.isGenerator()) given = value.toGenerator();
@@ -174,7 +141,6 @@ class CallOnHost {
 
   const OpInfo& info_;
   c10::DeviceIndex device_ = -1;
-  bool host_dimensions_ = false;
   Stream* stream_ = nullptr;
   torch::jit::Stack arguments_;
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> outputs_;
@@ -202,12 +168,8 @@ void check_devices(const OpInfo& info, const torch::jit::Stack& stack) {
     if (tensor.device().is_cpu() && (tensor.dim() > 0 || written)) host = &tensor;
   };
   for (std::size_t i = 0; i < info.arguments.size(); ++i) {
-    const c10::IValue& value = stack[first + i];
-    if (value.isTensor()) look(value.toTensor(), info.arguments[i].written);
-    if (!value.isTensorList() && !value.isOptionalTensorList()) continue;
-    for (const c10::IValue& element : value.toListRef()) {
-      if (!element.isNone()) look(element.toTensor(), info.arguments[i].written);
-    }
+    const bool written = info.arguments[i].written;
+    for_each_tensor(stack[first + i], [&](const at::Tensor& tensor) { look(tensor, written); });
   }
   TORCH_CHECK(device == nullptr || host == nullptr, info.name,
               ": Expected all tensors to be on the same device, but found at least two devices, ",

@@ -5,6 +5,7 @@
 
 #include "bridge/dispatch/kernel_scope.h"
 #include "bridge/dispatch/plan_command.h"
+#include "bridge/dispatch/tensors_in.h"
 #include "bridge/runtime/alias.h"
 
 namespace neuron::bridge {
@@ -14,27 +15,14 @@ namespace {
 // A tensor without data for the meta function. Host scalars stay: their value may decide nothing about a
 // shape.
 at::Tensor to_meta(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.device().type() != c10::DeviceType::PrivateUse1) return tensor;
+  if (!on_device(tensor)) return tensor;
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
 }
 
 c10::IValue to_meta(const c10::IValue& value) {
-  if (value.isTensor()) return to_meta(value.toTensor());
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const c10::IValue& element : value.toListRef()) list.push_back(to_meta(element.toTensor()));
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const c10::IValue& element : value.toListRef()) {
-      list.push_back(element.isNone() ? std::nullopt
-                                      : std::optional<at::Tensor>(to_meta(element.toTensor())));
-    }
-    return list;
-  }
-  if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1)
-    return c10::Device(at::kMeta);
+  auto mapped = map_tensors(value, [](const at::Tensor& tensor) { return to_meta(tensor); });
+  if (mapped) return *std::move(mapped);
+  if (names_device(value)) return c10::Device(at::kMeta);
   if (value.isGenerator()) return {};
   return value;
 }

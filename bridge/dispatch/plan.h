@@ -23,7 +23,6 @@ struct OutputSpec {
   at::ScalarType dtype;
   std::size_t nbytes;
   bool defined;  // some operators return an undefined tensor for what was not asked
-  std::size_t list_length = 0;
 };
 
 struct Resize {

@@ -1,6 +1,5 @@
 #include "bridge/dispatch/plan_command.h"
 
-#include <ATen/ops/copy_native.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 
 #include <cstring>

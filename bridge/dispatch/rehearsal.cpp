@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 
 #include "bridge/dispatch/kernel_scope.h"
+#include "bridge/dispatch/tensors_in.h"
 #include "bridge/runtime/alias.h"
 
 namespace neuron::bridge {
@@ -13,7 +14,7 @@ namespace {
 // Numbers in [0, 1) for floating point, so that matrices are regular; zeros, which are valid indices, for the
 // rest.
 at::Tensor made_up(const at::Tensor& tensor, const at::Generator& generator) {
-  if (!tensor.defined() || tensor.device().type() != c10::DeviceType::PrivateUse1) return tensor;
+  if (!on_device(tensor)) return tensor;
   at::Tensor host = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU));
   host.zero_();
   if (tensor.is_floating_point() && tensor.itemsize() > 1) host.uniform_(0.0, 1.0, generator);
@@ -23,23 +24,9 @@ at::Tensor made_up(const at::Tensor& tensor, const at::Generator& generator) {
 }
 
 c10::IValue made_up(const c10::IValue& value, const at::Generator& generator) {
-  if (value.isTensor()) return made_up(value.toTensor(), generator);
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const c10::IValue& element : value.toListRef())
-      list.push_back(made_up(element.toTensor(), generator));
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const c10::IValue& element : value.toListRef()) {
-      list.push_back(element.isNone() ? std::nullopt
-                                      : std::optional<at::Tensor>(made_up(element.toTensor(), generator)));
-    }
-    return list;
-  }
-  if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1)
-    return c10::Device(at::kCPU);
+  auto mapped = map_tensors(value, [&](const at::Tensor& tensor) { return made_up(tensor, generator); });
+  if (mapped) return *std::move(mapped);
+  if (names_device(value)) return c10::Device(at::kCPU);
   if (value.isGenerator()) return generator;
   return value;
 }

@@ -17,16 +17,6 @@ std::size_t sum_of(const std::vector<BufferPart>& parts) {
   return total;
 }
 
-bool is_rooted(CollectiveKind kind) {
-  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
-         kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
-}
-
-bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
-         kind == CollectiveKind::kReduceScatter;
-}
-
 std::uint64_t offset_in(const DeviceHeap& heap, const void* pointer) {
   return pointer != nullptr && heap.contains(pointer) ? heap.offset_of(pointer) : kNoOffset;
 }

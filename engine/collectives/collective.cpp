@@ -9,16 +9,6 @@ namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 62;
 
-bool is_rooted(CollectiveKind kind) {
-  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
-         kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
-}
-
-bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
-         kind == CollectiveKind::kReduceScatter;
-}
-
 template <typename... Parts>
 Status invalid(const CollectiveRequest& request, const Parts&... parts) {
   return Status(StatusCode::kInvalidArgument, detail::concatenate(describe(request), ": ", parts...));
@@ -93,6 +83,16 @@ Status validate_side(const CollectiveRequest& request, const char* name, const S
 }
 
 }  // namespace
+
+bool is_rooted(CollectiveKind kind) {
+  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
+}
+
+bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kReduceScatter;
+}
 
 const char* collective_name(CollectiveKind kind) {
   switch (kind) {

@@ -42,6 +42,8 @@ enum class ReduceOp : std::uint8_t {
 };
 
 const char* collective_name(CollectiveKind kind);  // "all_reduce"
+bool is_rooted(CollectiveKind kind);               // has a root
+bool reduces(CollectiveKind kind);                 // has a ReduceOp
 const char* reduce_op_name(ReduceOp op);           // "sum"
 
 // One part of a scattered buffer. A part of 0 elements may have any pointer.

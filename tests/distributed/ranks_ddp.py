@@ -237,3 +237,37 @@ def check_out_of_memory_on_one_rank(rank: int, world_size: int) -> None:
     tensor = torch.ones(1000, device="neuron")
     dist.all_reduce(tensor)
     assert tensor.sum().item() == 1000 * world_size
+
+
+def check_sync_batch_norm(rank: int, world_size: int) -> None:
+    """Field case 28: as one BatchNorm over all ranks' rows, which differ in number."""
+    for shape, layout in (
+        ((3,), torch.contiguous_format),
+        ((3, 5, 4), torch.channels_last),
+        ((3, 2, 3, 4), torch.channels_last_3d),
+    ):
+        generator = torch.Generator().manual_seed(7)
+        parts = [torch.randn(2 + r, *shape, generator=generator) * 3 + 1 for r in range(world_size)]
+        gradients = [torch.randn(part.shape, generator=generator) for part in parts]
+        kind = {1: nn.BatchNorm1d, 3: nn.BatchNorm2d, 4: nn.BatchNorm3d}[len(shape)]
+        whole = kind(3)
+        nn.init.normal_(whole.weight), nn.init.normal_(whole.bias)
+        for parameter in whole.parameters():
+            dist.broadcast(parameter.data, 0)
+        mine = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(whole)).to("neuron")
+        everything = torch.cat(parts).requires_grad_()
+        expected = whole(everything)
+        expected.backward(torch.cat(gradients))
+        x = parts[rank].to("neuron").contiguous(memory_format=layout).requires_grad_()
+        y = mine(x)
+        assert y.is_contiguous(memory_format=layout)
+        y.backward(gradients[rank].to("neuron"))
+        rows = slice(sum(len(part) for part in parts[:rank]), sum(len(part) for part in parts[: rank + 1]))
+        torch.testing.assert_close(y.cpu(), expected[rows])
+        torch.testing.assert_close(x.grad.cpu(), everything.grad[rows])
+        for name, buffer in whole.named_buffers():
+            torch.testing.assert_close(mine.get_buffer(name).cpu(), buffer)
+        for name, parameter in whole.named_parameters():
+            gradient = mine.get_parameter(name).grad
+            dist.all_reduce(gradient)
+            torch.testing.assert_close(gradient.cpu(), parameter.grad, rtol=1e-4, atol=1e-4)

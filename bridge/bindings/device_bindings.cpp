@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bridge/bindings/bindings.h"
+#include "bridge/rules/rules.h"
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/errors.h"
 #include "bridge/runtime/generator.h"
@@ -21,10 +22,10 @@ void check_index(int device) {
   TORCH_CHECK(device >= 0 && device < device_count(), "Device index ", device, " is out of range: there are ",
               static_cast<int>(device_count()), " neuron devices");
   const auto bound = DeviceRuntime::get().bound_index();
-  TORCH_CHECK(!bound || *bound == device,
+  TORCH_CHECK(!bound || *bound == device || limits_lifted(),
               "Attempted to have more than one device per process in distributed setup: this process's "
               "device is neuron:",
-              bound.value_or(-1), ", not neuron:", device);
+              bound.value_or(-1), ", not neuron:", device, " (NEURON_EMU_LIMITS=extended allows several)");
 }
 
 py::dict device_properties(int device) {

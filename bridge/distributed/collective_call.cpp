@@ -32,7 +32,12 @@ std::vector<BufferPart> slices(Pointer* data, std::size_t itemsize, const std::v
 
 CollectiveCall::CollectiveCall(const CallContext& context, c10d::OpType type, const char* title,
                                std::chrono::milliseconds timeout, bool async)
-    : context_(context), type_(type), title_(title), timeout_(timeout), async_(async) {}
+    : context_(context),
+      type_(type),
+      title_(title),
+      timeout_(timeout),
+      async_(async),
+      staging_(context.device) {}
 
 CollectiveCall& CollectiveCall::request(CollectiveKind kind, c10::ScalarType dtype, std::size_t count) {
   CollectiveRequest& added = requests_.emplace_back();
@@ -56,13 +61,19 @@ CollectiveCall& CollectiveCall::reduce_with(const Reduction& reduction) {
   return *this;
 }
 
+void CollectiveCall::show(const at::Tensor& tensor) {
+  if (at::hasCallbacks()) profiled_.push_back(tensor);
+}
+
 CollectiveCall& CollectiveCall::input(const at::Tensor& tensor) {
+  show(tensor);
   current().input = staging_.input(tensor);
   return *this;
 }
 
 CollectiveCall& CollectiveCall::input_parts(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
+    show(tensor);
     current().input_parts.push_back({const_cast<void*>(staging_.input(tensor)), count_of(tensor)});
   }
   return *this;
@@ -84,6 +95,7 @@ CollectiveCall& CollectiveCall::output_parts(const std::vector<at::Tensor>& tens
 }
 
 CollectiveCall& CollectiveCall::in_place(const at::Tensor& tensor) {
+  show(tensor);
   current().output = staging_.output(tensor, /*in_place=*/true, context_.name);
   current().input = current().output;
   outputs_.push_back(tensor);
@@ -92,6 +104,7 @@ CollectiveCall& CollectiveCall::in_place(const at::Tensor& tensor) {
 
 CollectiveCall& CollectiveCall::input_slices(const at::Tensor& tensor,
                                              const std::vector<std::size_t>& counts) {
+  show(tensor);
   current().input_parts = slices(staging_.input(tensor), tensor.itemsize(), counts);
   return *this;
 }
@@ -132,8 +145,11 @@ WorkParts CollectiveCall::submit(Communicator& communicator) {
 }
 
 c10::intrusive_ptr<WorkNeuron> CollectiveCall::make_work(WorkParts parts) const {
-  const char* title = at::hasCallbacks() ? title_ : nullptr;
-  auto work = c10::make_intrusive<WorkNeuron>(context_.rank, type_, title, host_wait_, context_.device);
+  const bool profiled = at::hasCallbacks();
+  std::optional<std::vector<at::Tensor>> inputs;
+  if (profiled) inputs = profiled_.empty() ? parts.outputs : profiled_;
+  auto work = c10::make_intrusive<WorkNeuron>(context_.rank, type_, profiled ? title_ : nullptr, inputs,
+                                              host_wait_, context_.device);
   work->set_parts(std::move(parts));
   // A call that is waited for at once gives its Future to nobody.
   if (async_) work->complete_future();

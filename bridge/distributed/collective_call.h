@@ -51,6 +51,7 @@ class CollectiveCall {
 
  private:
   CollectiveRequest& current() { return requests_.back(); }
+  void show(const at::Tensor& tensor);
 
   CallContext context_;
   c10d::OpType type_;
@@ -61,6 +62,7 @@ class CollectiveCall {
   Staging staging_;
   std::vector<CollectiveRequest> requests_;
   std::vector<at::Tensor> outputs_;
+  std::vector<at::Tensor> profiled_;  // the inputs, while a profiler runs
 };
 
 }  // namespace neuron::bridge

@@ -29,8 +29,9 @@ PendingMessage make_message(const CallContext& call, Direction direction, const 
   }
   const bool empty = tensor.numel() == 0;
   if (direction == Direction::kReceive) check_no_overlap(tensor, call.name);
-  if (!empty && !is_its_own_buffer(tensor)) {
-    message.buffer = direction == Direction::kSend ? contiguous_copy(tensor) : contiguous_buffer(tensor);
+  if (!empty && !is_its_own_buffer(tensor, call.device)) {
+    message.buffer = direction == Direction::kSend ? contiguous_copy(tensor, call.device)
+                                                   : contiguous_buffer(tensor, call.device);
   }
   PointToPointRequest& request = message.request;
   request.direction = direction;
@@ -91,9 +92,14 @@ WorkPtr ProcessGroupNeuron::post(const CallContext& call, OpType type, Direction
   alone.push_back(std::move(message));
   WorkParts parts;
   post_messages(std::move(alone), /*batched=*/false, parts);
-  const std::string title = at::hasCallbacks() ? profiler_title(call, direction, peer) : std::string();
+  std::string title;
+  std::optional<Tensors> inputs;
+  if (at::hasCallbacks()) {
+    title = profiler_title(call, direction, peer);
+    inputs = Tensors{tensor};
+  }
   auto work = c10::make_intrusive<WorkNeuron>(getRank(), type, title.empty() ? nullptr : title.c_str(),
-                                              WorkNeuron::HostWait::kOnRequest, device_);
+                                              inputs, WorkNeuron::HostWait::kOnRequest, device_);
   work->set_parts(std::move(parts));
   return work;
 }

@@ -125,7 +125,7 @@ WorkPtr ProcessGroupNeuron::endCoalescing() {
   if (!batch->messages.empty()) post_messages(std::move(batch->messages), /*batched=*/true, parts);
   if (parts.works.empty()) return nullptr;
   const char* title = at::hasCallbacks() ? "neuron:coalesced" : nullptr;
-  auto work = c10::make_intrusive<WorkNeuron>(getRank(), c10d::OpType::COALESCED, title,
+  auto work = c10::make_intrusive<WorkNeuron>(getRank(), c10d::OpType::COALESCED, title, std::nullopt,
                                               WorkNeuron::HostWait::kOnRequest, device_);
   work->set_parts(std::move(parts));
   return work;

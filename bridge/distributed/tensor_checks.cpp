@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "bridge/distributed/dtype_map.h"
+#include "bridge/rules/rules.h"
 
 namespace neuron::bridge {
 
@@ -10,7 +11,7 @@ void check_tensor(const CallContext& call, const at::Tensor& tensor, const char*
   TORCH_CHECK_VALUE(tensor.defined(), call.name, ": ", argument, " is not a tensor");
   TORCH_CHECK_VALUE(tensor.device().is_privateuseone(), "Expected neuron device, got ",
                     tensor.device().type(), " (", call.name, ", argument ", argument, ")");
-  TORCH_CHECK_VALUE(tensor.device().index() == call.device, call.name, ": ", argument,
+  TORCH_CHECK_VALUE(tensor.device().index() == call.device || limits_lifted(), call.name, ": ", argument,
                     " is on neuron:", static_cast<int>(tensor.device().index()),
                     ", but this process's device is neuron:", static_cast<int>(call.device));
   TORCH_CHECK_VALUE(tensor.layout() == c10::kStrided, call.name, ": ", argument,

@@ -16,9 +16,10 @@
 
 namespace neuron::bridge {
 
-WorkNeuron::WorkNeuron(int rank, c10d::OpType type, const char* title, HostWait host_wait,
+WorkNeuron::WorkNeuron(int rank, c10d::OpType type, const char* title,
+                       const std::optional<std::vector<at::Tensor>>& inputs, HostWait host_wait,
                        c10::DeviceIndex device)
-    : c10d::Work(rank, type, title), host_wait_(host_wait), device_(device) {}
+    : c10d::Work(rank, type, title, inputs), host_wait_(host_wait), device_(device) {}
 
 void WorkNeuron::set_parts(WorkParts parts) {
   parts_ = std::move(parts);

@@ -48,7 +48,9 @@ class WorkNeuron final : public c10d::Work {
   enum class HostWait { kOnRequest, kAlways };
 
   // `title` names the call for torch's profiler ("neuron:all_reduce"); null when nobody listens.
-  WorkNeuron(int rank, c10d::OpType type, const char* title, HostWait host_wait, c10::DeviceIndex device);
+  WorkNeuron(int rank, c10d::OpType type, const char* title,
+             const std::optional<std::vector<at::Tensor>>& inputs, HostWait host_wait,
+             c10::DeviceIndex device);
 
   // Once, when everything is enqueued; before anybody else sees the work. The current stream is ordered after
   // the works.

@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/collectives/reduce/element_value.h"
+#include "engine/collectives/wait_elsewhere.h"
 
 namespace neuron {
 
@@ -220,6 +221,11 @@ std::string describe_absent(const Group& group, int rank) {
     const bool finished = member.finished_below.load(std::memory_order_relaxed) > last;
     out += detail::concatenate("its last call was #", last, " ", name,
                                finished ? " (finished)" : " (not finished)");
+  }
+  if (const auto waits = read_wait_elsewhere(member, group.size())) {
+    out += detail::concatenate("; it waits in call #", waits->sequence, " of group '", waits->group, "'");
+    for (std::size_t i = 0; i < waits->missing.size(); ++i)
+      out += detail::concatenate(i == 0 ? " for " : ", ", group.rank_name(waits->missing[i]));
   }
   if (member.state.load(std::memory_order_relaxed) == MemberState::kLeft)
     return out + "; it has left the group";

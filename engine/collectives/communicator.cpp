@@ -170,6 +170,7 @@ Result<std::shared_ptr<Work>> Communicator::submit_coalesced(Stream& submitting,
   auto work = std::make_shared<Work>(group_name(), sequence, count, summarize(requests.front()));
   auto command = std::make_unique<CollectiveCommand>(shared_from_this(), work, std::move(requests));
   std::unique_lock<std::mutex> submission = target.lock_submission();
+  impl_->group->note_submitted(sequence, target);
   work->place(target, target.submit_locked(std::move(command), submission));
   submission.unlock();
   submitting.wait_for(target, work->position());

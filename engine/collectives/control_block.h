@@ -53,6 +53,18 @@ struct GroupHeader {
   char error_text[kErrorBytes];
 };
 
+// Why this rank does not call: see wait_elsewhere.h. Written by this rank; an odd version is being written.
+struct WaitNoticeRecord {
+  static constexpr std::size_t kWords = 2;  // a bit for each member
+  static constexpr std::size_t kNameBytes = 64;
+
+  std::atomic<std::uint32_t> version;
+  std::atomic<std::uint64_t> sequence;  // of the call it waits in; 0: it does not wait elsewhere
+  std::atomic<std::uint64_t> queued_behind;
+  std::atomic<std::uint64_t> missing[kWords];
+  std::atomic<char> group[kNameBytes];
+};
+
 struct Member {
   alignas(2 * kCacheLine) std::atomic<MemberState> state;
   std::atomic<std::int32_t> pid;
@@ -67,6 +79,7 @@ struct Member {
   // Point-to-point: something has changed for this rank; its progress thread sleeps on the doorbell.
   alignas(kCacheLine) std::atomic<std::uint64_t> p2p_events;
   SharedWakeWord p2p_doorbell;
+  alignas(kCacheLine) WaitNoticeRecord waits_elsewhere;
 };
 
 // The part that everybody reads: one cache line.

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/base/log.h"
 #include "engine/collectives/algorithms/algorithm.h"
 #include "engine/collectives/call_record.h"
+#include "engine/collectives/wait_elsewhere.h"
 
 namespace neuron {
 
@@ -15,6 +17,12 @@ namespace {
 
 // Below this many bytes the last rank to arrive is done before a sleeper would have woken up.
 constexpr std::size_t kWakeHelpersBytes = std::size_t{1} << 20;
+
+constexpr std::chrono::seconds kWarnAfter{1};
+constexpr char kCrosswiseAdvice[] =
+    "Issue the collectives of different groups in the same order on all ranks, or on streams that do not "
+    "wait for each "
+    "other";
 
 // Says to the group that this thread touches its peers' blocks, as long as it lives.
 class CopyScope {
@@ -255,7 +263,31 @@ class Execution {
         return fail(StatusCode::kAborted, group_.rank_name(r) + " has left the group");
     }
     give_up_on_dead([this](int rank) { return !has_called(static_cast<std::size_t>(rank)); });
-    if (timed_out()) fail(StatusCode::kTimeout, "not all ranks came within " + in_seconds(timeout_));
+    if (timed_out()) return fail(StatusCode::kTimeout, "not all ranks came within " + in_seconds(timeout_));
+    give_up_on_crosswise_waits();
+  }
+
+  // Ranks that wait for each other in different groups. Where it is not certain (a thread of the host may
+  // still make the missing call), a warning is all.
+  void give_up_on_crosswise_waits() {
+    std::vector<int> missing;
+    for (std::size_t rank = 0; rank < size_; ++rank) {
+      if (!has_called(rank)) missing.push_back(static_cast<int>(rank));
+    }
+    if (!notice_) {
+      notice_.emplace(group_, sequence_);
+      warning_ = Deadline::after(kWarnAfter);
+    }
+    notice_->update(missing);
+    const auto cycle = notice_->find_cycle(missing);
+    if (!cycle) return;
+    const std::string why =
+        detail::concatenate("ranks wait crosswise: ", cycle->text, ". ", kCrosswiseAdvice);
+    if (cycle->certain) return fail(StatusCode::kMismatch, why);
+    if (!warning_ || !warning_->passed()) return;
+    warning_.reset();
+    log_line(LogLevel::kWarn, "collectives",
+             detail::concatenate(group_.title(), ": ", call_name(), ": for more than a second, ", why));
   }
 
   void give_up_on_slot() {
@@ -296,6 +328,8 @@ class Execution {
   const std::size_t size_;
   const std::chrono::nanoseconds timeout_;
   std::optional<Deadline> deadline_;
+  std::optional<WaitNotice> notice_;
+  std::optional<Deadline> warning_;  // when to warn of a crosswise wait
   bool published_ = false;
   bool all_inline_ = false;
   std::vector<Part> parts_;

@@ -14,6 +14,7 @@
 #include "engine/base/check.h"
 #include "engine/base/fork.h"
 #include "engine/base/log.h"
+#include "engine/collectives/wait_elsewhere.h"
 
 namespace neuron {
 
@@ -120,7 +121,24 @@ Status Group::map_heaps(std::shared_ptr<PeerMemory> own_heap, const std::vector<
   own().pid.store(getpid(), std::memory_order_relaxed);
   own().finished_below.store(1, std::memory_order_relaxed);
   own().state.store(MemberState::kJoined, std::memory_order_release);
+  list_group(*this);
   return Status::ok();
+}
+
+Group::~Group() { unlist_group(*this); }
+
+void Group::note_submitted(std::uint64_t sequence, const Stream& stream) {
+  Submission& submission = submissions_[sequence % kSubmissions];
+  submission.stream.store(&stream, std::memory_order_relaxed);
+  submission.sequence.store(sequence, std::memory_order_release);
+}
+
+std::uint64_t Group::first_queued_here() const {
+  const std::uint64_t next = own().last_published.load(std::memory_order_relaxed) + 1;
+  const Submission& submission = submissions_[next % kSubmissions];
+  if (submission.sequence.load(std::memory_order_acquire) != next) return 0;
+  const Stream* stream = submission.stream.load(std::memory_order_relaxed);
+  return stream->runs_here() ? next : 0;
 }
 
 std::string Group::title() const {

@@ -4,6 +4,7 @@
 // Thread-safe.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -26,6 +27,7 @@ namespace neuron {
 class Group {
  public:
   static Result<std::unique_ptr<Group>> create(const CommunicatorOptions& options, Bootstrap& bootstrap);
+  ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
@@ -73,6 +75,13 @@ class Group {
     }
   }
 
+  // ---- order of submission ----
+  // Call `sequence` has gone to a stream at this position. In the order of the calls.
+  void note_submitted(std::uint64_t sequence, const Stream& stream);
+  // The first call of this rank that has not begun, if it stands on the stream that this thread drains; else
+  // 0.
+  std::uint64_t first_queued_here() const;
+
   // ---- reuse of slots ----
   // True when every member has finished `sequence` - slots, so that its slot may be written.
   bool slot_is_free(std::uint64_t sequence);
@@ -94,7 +103,15 @@ class Group {
   Status map_control(int fd);
   Status map_heaps(std::shared_ptr<PeerMemory> own_heap, const std::vector<PeerGreeting>& peers);
 
+  // Where the latest calls went, by number.
+  struct Submission {
+    std::atomic<std::uint64_t> sequence{0};
+    std::atomic<const Stream*> stream{nullptr};
+  };
+  static constexpr std::size_t kSubmissions = 64;
+
   CommunicatorOptions options_;
+  std::array<Submission, kSubmissions> submissions_;
   Patience patience_;
   std::shared_ptr<PeerMemory> control_memory_;
   ControlBlock control_;

@@ -105,7 +105,8 @@ class DeviceRuntime::Impl {
 
   Status check_bound(int index) const {
     const int only = bound.load(std::memory_order_acquire);
-    return only == kNone || only == index ? Status::ok() : bound_elsewhere(index, only);
+    const bool may = only == kNone || only == index || env().limits == Limits::kExtended;
+    return may ? Status::ok() : bound_elsewhere(index, only);
   }
 
   // A started core that is not `index`, or kNone.
@@ -166,7 +167,7 @@ Status DeviceRuntime::bind(int index) {
   MutexLock lock(impl_->start);
   if (index < 0 || index >= device_count()) return out_of_range(index, device_count());
   const int other = impl_->other_started(index);
-  if (other != kNone) return bound_elsewhere(index, other);
+  if (other != kNone && env().limits != Limits::kExtended) return bound_elsewhere(index, other);
   impl_->bound.store(index, std::memory_order_release);
   return Status::ok();
 }

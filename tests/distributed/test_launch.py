@@ -238,7 +238,7 @@ try:
     dist.new_group([0, 1, 2], backend="neuron", timeout=datetime.timedelta(seconds=3))
 except dist.DistBackendError as error:
     assert "rank 2 did not come" in str(error), error
-    print("named")
+    print("named", flush=True)
     os._exit(0)
 """
     run = run_ranks(script, 3)

@@ -49,7 +49,8 @@ def test_ten_processes_killed_at_random() -> None:
                 time.sleep(chance.uniform(0.5, 3.0))
             victim = ranks.processes[chance.randrange(2)]
             os.killpg(victim.pid, signal.SIGKILL)
-            result = ranks.wait(45)
+            # The Store's own retries last up to a minute when its server, rank 0, never was.
+            result = ranks.wait(120)
             assert None not in result.returncodes, result.describe()
             assert 0 not in result.returncodes, result.describe()
     assert not [pid for pid in pids if _runs(pid)]

@@ -25,9 +25,13 @@ bool is_ours(const c10::DDPLoggingData& data) {
 }
 
 void check_options(const c10::DDPLoggingData& data) {
-  // Called again while training, for statistics. A static graph is noted only after the constructor's call,
-  // and torch keeps no statistics for other devices than its own: that option passes unseen.
-  if (value(data, "iteration", 0) != 0 || !is_ours(data)) return;
+  if (!is_ours(data)) return;
+  // Called again while training, for statistics. A static graph is noted only after the constructor's call.
+  const std::int64_t iteration = value(data, "iteration", 0);
+  if (iteration == 1 && value(data, "static_graph", 0) != 0) {
+    check_rule(RuleId::kDdpStaticGraph, "static_graph=True");
+  }
+  if (iteration != 0) return;
   if (value(data, "find_unused_parameters", 0) != 0) {
     check_rule(RuleId::kDdpFindUnused, "find_unused_parameters=True");
   }

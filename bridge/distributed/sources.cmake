@@ -5,6 +5,7 @@ list(APPEND bridge_sources
   distributed/collective_call.cpp
   distributed/collectives.cpp
   distributed/ddp_options.cpp
+  distributed/ddp_timer.cpp
   distributed/dtype_map.cpp
   distributed/join.cpp
   distributed/live_groups.cpp

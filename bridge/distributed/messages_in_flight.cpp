@@ -22,12 +22,19 @@ void MessagesInFlight::sweep() {
   messages_.erase(first_done, messages_.end());
 }
 
-bool MessagesInFlight::faces(Direction direction, int peer) const {
+MessagesInFlight::WaitedFor MessagesInFlight::note_unbatched(Direction direction, int peer) {
+  auto mark = std::make_shared<std::atomic<bool>>(false);
   const std::lock_guard lock(mutex_);
-  return std::any_of(messages_.begin(), messages_.end(), [&](const Message& message) {
-    return !message.batched && message.direction != direction && message.peer == peer &&
-           !message.work->is_completed();
-  });
+  WaitedFor& first = unbatched_[{direction, peer}];
+  if (first == nullptr || first->load()) first = mark;
+  return mark;
+}
+
+bool MessagesInFlight::faces(Direction direction, int peer) const {
+  const Direction other = direction == Direction::kSend ? Direction::kReceive : Direction::kSend;
+  const std::lock_guard lock(mutex_);
+  const auto found = unbatched_.find({other, peer});
+  return found != unbatched_.end() && !found->second->load();
 }
 
 }  // namespace neuron::bridge

@@ -85,13 +85,14 @@ WorkPtr ProcessGroupNeuron::post(const CallContext& call, OpType type, Direction
   }
   if (in_flight_.faces(direction, peer)) {
     check_rule(RuleId::kP2pUnbatchedExchange,
-               c10::str(call.name, " while a message of the other direction is under way, rank ", call.rank,
-                        " and rank ", peer));
+               c10::str(call.name, " while a message of the other direction has not been waited for, rank ",
+                        call.rank, " and rank ", peer));
   }
   std::vector<PendingMessage> alone;
   alone.push_back(std::move(message));
   WorkParts parts;
-  post_messages(std::move(alone), /*batched=*/false, parts);
+  post_messages(std::move(alone), parts);
+  parts.waited_for = in_flight_.note_unbatched(direction, peer);
   std::string title;
   std::optional<Tensors> inputs;
   if (at::hasCallbacks()) {
@@ -104,14 +105,14 @@ WorkPtr ProcessGroupNeuron::post(const CallContext& call, OpType type, Direction
   return work;
 }
 
-void ProcessGroupNeuron::post_messages(std::vector<PendingMessage> messages, bool batched, WorkParts& parts) {
+void ProcessGroupNeuron::post_messages(std::vector<PendingMessage> messages, WorkParts& parts) {
   in_flight_.sweep();
   std::vector<PointToPointRequest> requests;
   for (PendingMessage& message : messages) requests.push_back(std::move(message.request));
   const auto works = value_or_raise(communicator_->submit_messages(current_stream(device_), requests));
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const PendingMessage& message = messages[i];
-    in_flight_.add({works[i], message.buffer.storage(), requests[i].direction, requests[i].peer, batched});
+    in_flight_.add({works[i], message.buffer.storage()});
     parts.works.push_back(works[i]);
     if (requests[i].direction == Direction::kSend) continue;
     parts.outputs.push_back(message.tensor);

@@ -122,7 +122,7 @@ WorkPtr ProcessGroupNeuron::endCoalescing() {
     batch = std::move(entry.mapped());
   }
   WorkParts parts = std::move(batch->collectives);
-  if (!batch->messages.empty()) post_messages(std::move(batch->messages), /*batched=*/true, parts);
+  if (!batch->messages.empty()) post_messages(std::move(batch->messages), parts);
   if (parts.works.empty()) return nullptr;
   const char* title = at::hasCallbacks() ? "neuron:coalesced" : nullptr;
   auto work = c10::make_intrusive<WorkNeuron>(getRank(), c10d::OpType::COALESCED, title, std::nullopt,

@@ -124,7 +124,7 @@ class ProcessGroupNeuron final : public c10d::Backend {
   // Sends or receives one tensor, or adds it to the thread's batch.
   WorkPtr post(const CallContext& call, c10d::OpType type, PointToPointRequest::Direction direction,
                const at::Tensor& tensor, int peer, int tag);
-  void post_messages(std::vector<PendingMessage> messages, bool batched, WorkParts& parts);
+  void post_messages(std::vector<PendingMessage> messages, WorkParts& parts);
   // The calling thread's batch, between startCoalescing and endCoalescing; else null.
   Batch* open_batch();
   bool spans_default_world() const;

@@ -43,7 +43,7 @@ void WorkNeuron::complete_future() {
   if (!parts_.on_streams()) {
     // The Future's events are recorded on the current stream, which messages must not hold up.
     on_another.emplace(pool_c10_stream(device_, 0));
-    synchronize();
+    order_after(current_stream(device_));
   }
   future->markCompleted(c10::IValue(parts_.outputs), std::move(storages));
   future_ = std::move(future);
@@ -63,7 +63,15 @@ Status WorkNeuron::outcome() const {
   return Status::ok();
 }
 
-bool WorkNeuron::isCompleted() { return completed() || !outcome().is_ok(); }
+bool WorkNeuron::isCompleted() {
+  const bool ended = completed() || !outcome().is_ok();
+  if (ended) note_waited();
+  return ended;
+}
+
+void WorkNeuron::note_waited() const {
+  if (parts_.waited_for) parts_.waited_for->store(true);
+}
 
 bool WorkNeuron::isSuccess() const { return completed() && outcome().is_ok(); }
 
@@ -76,7 +84,10 @@ std::exception_ptr WorkNeuron::exception() const {
   return nullptr;
 }
 
-void WorkNeuron::synchronize() { order_after(current_stream(device_)); }
+void WorkNeuron::synchronize() {
+  note_waited();
+  order_after(current_stream(device_));
+}
 
 // Requires: `stream` is the current one.
 void WorkNeuron::order_after(Stream& stream) {
@@ -125,7 +136,7 @@ void WorkNeuron::wait_on_host(Deadline deadline, std::chrono::milliseconds timeo
   C10_THROW_ERROR(DistBackendError,
                   c10::str("wait(timeout=", timeout.count(), " ms) of ", first.summary().name, " #",
                            first.sequence(), " in group '", first.group_name(), "' on rank ", rank_,
-                           " ended before the work did; the work goes on until the group's own timeout"));
+                           " caught collective operation timeout: the work goes on until the group's own timeout"));
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkNeuron::getFuture() {

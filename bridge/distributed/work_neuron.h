@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -39,6 +40,8 @@ struct WorkParts {
   std::vector<at::Tensor> outputs;
   // Point-to-point works run on no stream: their copies are enqueued by the first synchronize().
   c10::SmallVector<LateCopy, 1> late_copies;
+  // Of an unbatched message: set when the user has waited for it or has seen it completed. Else null.
+  std::shared_ptr<std::atomic<bool>> waited_for;
 
   bool on_streams() const;  // all works run on streams
 };
@@ -77,6 +80,7 @@ class WorkNeuron final : public c10d::Work {
   bool completed() const;
   Status outcome() const;  // the first failure known so far
   void wait_on_host(Deadline deadline, std::chrono::milliseconds timeout) const;
+  void note_waited() const;
 
   void order_after(Stream& stream);
 

@@ -9,6 +9,8 @@ JOBS ?= $(shell nproc)
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build/release
+# What is installed, as build.targets in pyproject.toml.
+INSTALLED := neuron_emu_C nccom-test
 CMAKE := $(BIN)/cmake
 CONFIGURE := $(CMAKE) --preset release -DNEURON_BUILD_BENCH=OFF -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
 CCACHE := $(shell command -v ccache)
@@ -68,16 +70,16 @@ wheel: $(BUILD)/build.ninja
 	$(BIN)/pip wheel --no-build-isolation --no-deps -w dist .
 	@ls dist/*.whl
 
-# The extension in the venv, up to date with every source. Incremental: seconds after a change in one engine file.
+# The extension and nccom-test in the venv, up to date with every source. Incremental: seconds after a change in one engine file.
 build: $(VENV)/.stamp-editable $(BUILD)/build.ninja
-	$(CMAKE) --build $(BUILD) -j $(JOBS) --target neuron_emu_C
+	$(CMAKE) --build $(BUILD) -j $(JOBS) --target $(INSTALLED)
 	$(CMAKE) --install $(BUILD) --prefix "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')" >/dev/null
 
 $(BUILD)/build.ninja: | $(VENV)/.stamp-test
 	$(CONFIGURE)
 
 $(VENV)/.stamp-editable: pyproject.toml $(VENV)/.stamp-test | $(BUILD)/build.ninja
-	$(CMAKE) --build $(BUILD) -j $(JOBS) --target neuron_emu_C
+	$(CMAKE) --build $(BUILD) -j $(JOBS) --target $(INSTALLED)
 	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
 	touch $@
 

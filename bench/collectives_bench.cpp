@@ -2,7 +2,7 @@
 //
 //   collectives_bench [options]
 //     --op NAME      all_reduce (default), all_gather, reduce_scatter, all_to_all, broadcast, reduce,
-//                    gather, scatter, barrier, or all
+//                    gather, scatter, send_receive, barrier, or all
 //     -b, -e BYTES   smallest and largest size (8, 64M); -f FACTOR between sizes (4)
 //     -d NAME        dtype: float32 (default), bfloat16, float16, float64, int64, int32, uint8
 //     -r RANKS       number of ranks (2)
@@ -19,33 +19,32 @@
 // GB/s; wrong elements; with --bare the plain loop's median and its ratio to ours (1 = as fast, below 1 =
 // slower).
 #include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "bench/bare_loops.h"
-#include "bench/bus_factor.h"
-#include "engine/base/clock.h"
-#include "engine/collectives/communicator.h"
-#include "engine/testing/exact_values.h"
+#include "engine/base/env.h"
+#include "engine/measure/names.h"
+#include "engine/measure/prepared_operation.h"
+#include "engine/measure/rank_failure.h"
+#include "engine/measure/rank_member.h"
+#include "engine/measure/run_ranks.h"
+#include "engine/measure/sample_statistics.h"
+#include "engine/measure/timing.h"
 
 namespace neuron {
 namespace {
 
 struct Options {
-  std::string op = "all_reduce";
+  std::vector<Operation> operations{Operation::kAllReduce};
   std::size_t smallest = 8, largest = std::size_t{64} << 20, factor = 4;
-  std::string dtype = "float32";
+  DType dtype = DType::kFloat32;
   int ranks = 2;
   int batches = 15, warmup = 2;
   bool processes = false, stream = false, bare = false, pin = false;
@@ -58,31 +57,22 @@ struct Options {
   std::_Exit(2);
 }
 
-template <typename T>
-T take(Result<T> result) {
-  if (!result.is_ok()) stop(result.status().message());
-  return std::move(result).value();
-}
-
-void check(const Status& status) {
-  if (!status.is_ok()) stop(status.message());
-}
-
 std::size_t parse_size(const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  switch (*end) {
-    case 'K':
-      return static_cast<std::size_t>(value * 1024);
-    case 'M':
-      return static_cast<std::size_t>(value * 1024 * 1024);
-    case 'G':
-      return static_cast<std::size_t>(value * 1024 * 1024 * 1024);
-    case '\0':
-      return static_cast<std::size_t>(value);
-    default:
-      stop("not a size: " + text);
-  }
+  const auto bytes = parse_bytes(text);
+  if (!bytes) stop("not a size: " + text);
+  return *bytes;
+}
+
+int parse_count(const std::string& text) {
+  const auto count = parse_integer(text);
+  if (!count || *count < 0 || *count > 1'000'000) stop("not a count: " + text);
+  return static_cast<int>(*count);
+}
+
+template <typename T>
+T named(const Result<T>& found) {
+  if (!found.is_ok()) stop(found.status().message());
+  return found.value();
 }
 
 Options parse(int argc, char** argv) {
@@ -92,22 +82,24 @@ Options parse(int argc, char** argv) {
     const auto value = [&] {
       return ++i < argc ? std::string(argv[i]) : (stop(name + " needs a value"), std::string());
     };
-    if (name == "--op")
-      options.op = value();
-    else if (name == "-b")
-      options.smallest = parse_size(value());
+    if (name == "--op") {
+      const std::string which = value();
+      options.operations.assign(kAllOperations.begin(), kAllOperations.end());
+      if (which != "all") options.operations = {named(find_operation(which))};
+    } else if (name == "-b")
+      options.smallest = std::max<std::size_t>(parse_size(value()), 1);
     else if (name == "-e")
       options.largest = parse_size(value());
     else if (name == "-f")
       options.factor = std::max<std::size_t>(parse_size(value()), 2);
     else if (name == "-d")
-      options.dtype = value();
+      options.dtype = named(find_dtype(value()));
     else if (name == "-r")
-      options.ranks = std::stoi(value());
+      options.ranks = std::max(parse_count(value()), 1);
     else if (name == "-n")
-      options.batches = std::max(std::stoi(value()), 1);
+      options.batches = std::max(parse_count(value()), 1);
     else if (name == "-w")
-      options.warmup = std::stoi(value());
+      options.warmup = parse_count(value());
     else if (name == "--processes")
       options.processes = true;
     else if (name == "--stream")
@@ -130,194 +122,70 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-DType dtype_of(const std::string& name) {
-  for (const DType dtype : all_dtypes()) {
-    if (name == dtype_name(dtype)) return dtype;
-  }
-  stop("unknown dtype " + name);
-}
-
-std::vector<CollectiveKind> kinds_of(const std::string& name) {
-  std::vector<CollectiveKind> kinds;
-  for (int i = 0; i <= static_cast<int>(CollectiveKind::kBarrier); ++i) {
-    const auto kind = static_cast<CollectiveKind>(i);
-    if (name == "all" || name == collective_name(kind)) kinds.push_back(kind);
-  }
-  if (kinds.empty()) stop("unknown collective " + name);
-  return kinds;
-}
-
 // Where thread ranks find each other's buffers, for the bare loops.
 std::vector<std::byte*> shared_inputs, shared_outputs;
 
 struct Row {
+  Operation operation;
   std::size_t bytes, count;
-  double best_us, median_us, p99_us, bare_us;
-  std::size_t wrong;
+  SampleStatistics ours, bare;
+  std::uint64_t wrong;
 };
 
-class RankBench {
- public:
-  RankBench(const Options& options, int rank, Bootstrap& bootstrap) : options_(options), rank_(rank) {
-    CoreOptions core;
-    core.index = options.processes ? 0 : rank;
-    core.logical_core = rank;
-    core.memory_limit = std::size_t{8} << 30;
-    core_ = take(Core::create(core));
-    CommunicatorOptions group;
-    group.group_name = "bench";
-    group.rank = rank;
-    group.size = options.ranks;
-    group.core = core_.get();
-    group.tuning = options.tuning;
-    communicator_ = take(Communicator::create(group, bootstrap));
-    scratch_ = allocate(64);
-  }
+bool runs_in_place(Operation operation) {
+  return operation == Operation::kAllReduce || operation == Operation::kReduce ||
+         operation == Operation::kBroadcast;
+}
 
-  ~RankBench() { check(communicator_->destroy()); }
+// Calls of a batch: enough for the clock.
+int calls_for(std::size_t bytes) {
+  if (bytes > std::size_t{256} << 10) return 1;
+  return bytes <= 16384 ? 200 : 20;
+}
 
-  Row measure(CollectiveKind kind, std::size_t size) {
-    prepare(kind, size);
-    const std::size_t wrong = count_wrong();
-    const int calls = size <= (std::size_t{256} << 10) ? (size <= 16384 ? 200 : 20) : 1;
-    std::vector<double> ours, bare;
-    for (int batch = -options_.warmup; batch < options_.batches; ++batch) {
-      const double time = timed(calls, [&] { call(); });
-      const double plain = options_.bare ? timed(calls, [&] { bare_call(); }) : 0;
-      if (batch < 0) continue;
-      ours.push_back(time);
-      bare.push_back(plain);
+Row measure(const Options& options, const RankMember& member, Operation operation, std::size_t size) {
+  OperationSpec spec;
+  spec.operation = operation;
+  spec.ranks = options.ranks;
+  spec.dtype = options.dtype;
+  spec.count = size / part_count(operation, options.ranks) / dtype_size(options.dtype);
+  if (operation == Operation::kBarrier) spec.count = 0;
+  PreparedOperation prepared(member, spec, runs_in_place(operation),
+                             options.stream ? Submission::kStream : Submission::kDirect);
+  const auto rank = static_cast<std::size_t>(member.rank());
+  shared_inputs[rank] = prepared.input();
+  shared_outputs[rank] = prepared.output();
+  member.barrier();
+  prepared.run();
+  const std::uint64_t wrong = member.total(prepared.count_wrong());
+  prepared.clear_input();
+  // send_receive has no bare loop.
+  const std::optional<CollectiveKind> bare_kind = options.bare ? collective_of(operation) : std::nullopt;
+  std::vector<double> ours, bare;
+  for (int batch = -options.warmup; batch < options.batches; ++batch) {
+    const double time = time_batch(member, calls_for(size), [&] { prepared.run(); });
+    double plain = 0;
+    if (bare_kind) {
+      plain = time_batch(member, calls_for(size), [&] {
+        run_bare_loop(*bare_kind, spec.dtype, rank, shared_inputs, shared_outputs, spec.count);
+      });
     }
-    std::sort(ours.begin(), ours.end());
-    std::sort(bare.begin(), bare.end());
-    const auto at = [](const std::vector<double>& sorted, double quantile) {
-      return sorted[static_cast<std::size_t>(quantile * static_cast<double>(sorted.size() - 1) + 0.5)];
-    };
-    release();
-    return {size, request_.count, ours.front(), at(ours, 0.5), at(ours, 0.99), at(bare, 0.5), wrong};
+    if (batch < 0) continue;
+    ours.push_back(time);
+    bare.push_back(plain);
   }
+  member.barrier();
+  return {operation, size, spec.count, SampleStatistics(ours), SampleStatistics(bare), wrong};
+}
 
- private:
-  bool is_root() const { return rank_ == 0; }
-
-  Block* allocate(std::size_t nbytes) {
-    return take(core_->pool().allocate(nbytes, core_->default_stream()));
-  }
-
-  void prepare(CollectiveKind kind, std::size_t size) {
-    const DType dtype = dtype_of(options_.dtype);
-    const auto n = static_cast<std::size_t>(options_.ranks);
-    const std::size_t part = payload_bytes(kind, options_.ranks, 1) > 1 ? size / n : size;
-    request_ = {};
-    request_.kind = kind;
-    if (kind != CollectiveKind::kBarrier) {
-      request_.dtype = dtype;
-      request_.count = part / dtype_size(dtype);
-    }
-    const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
-                         kind == CollectiveKind::kReduceScatter;
-    if (reduces) request_.op = ReduceOp::kSum;
-    const bool in_place = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
-                          kind == CollectiveKind::kBroadcast;
-    input_ = allocate(size);
-    output_ = in_place ? input_ : allocate(size);
-    std::memset(output_->data, 0, size);
-    fill_input();
-    request_.input = input_->data;
-    request_.output = output_->data;
-    if (kind == CollectiveKind::kGather && !is_root()) request_.output = nullptr;
-    shared_inputs[static_cast<std::size_t>(rank_)] = input_->data;
-    shared_outputs[static_cast<std::size_t>(rank_)] = output_->data;
-  }
-
-  void fill_input() {
-    const auto values =
-        exact_values(dtype_of(options_.dtype), ReduceOp::kSum, 4096, static_cast<std::uint64_t>(rank_));
-    for (std::size_t at = 0; at < input_->requested; at += values.size())
-      std::memcpy(input_->data + at, values.data(), std::min(values.size(), input_->requested - at));
-  }
-
-  void release() {
-    barrier();
-    if (output_ != input_) core_->pool().free(output_);
-    core_->pool().free(input_);
-  }
-
-  void call() {
-    if (!options_.stream) return check(communicator_->run(request_));
-    const auto work = take(communicator_->submit(core_->default_stream(), request_));
-    check(work->wait());
-  }
-
-  void bare_call() {
-    run_bare_loop(request_.kind, dtype_of(options_.dtype), static_cast<std::size_t>(rank_), shared_inputs,
-                  shared_outputs, request_.count);
-  }
-
-  void barrier() {
-    CollectiveRequest request;
-    check(communicator_->run(request));
-  }
-
-  // Microseconds per call, of the slowest rank.
-  template <typename Call>
-  double timed(int calls, const Call& body) {
-    barrier();
-    const std::int64_t start = steady_ns();
-    for (int i = 0; i < calls; ++i) body();
-    const std::int64_t end = steady_ns();
-    const double own = static_cast<double>(end - start) / calls / 1000;
-    std::memcpy(scratch_->data, &own, sizeof own);
-    CollectiveRequest slowest;
-    slowest.kind = CollectiveKind::kAllReduce;
-    slowest.dtype = DType::kFloat64;
-    slowest.op = ReduceOp::kMax;
-    slowest.count = 1;
-    slowest.input = slowest.output = scratch_->data;
-    check(communicator_->run(slowest));
-    double result = 0;
-    std::memcpy(&result, scratch_->data, sizeof result);
-    return result;
-  }
-
-  // One call with exact values against plain arithmetic, over the first elements. Fresh values afterwards:
-  // sums of sums would overflow.
-  std::size_t count_wrong() {
-    if (request_.kind != CollectiveKind::kAllReduce) {
-      call();
-      return 0;
-    }
-    std::vector<std::vector<std::byte>> inputs;
-    for (int rank = 0; rank < options_.ranks; ++rank)
-      inputs.push_back(exact_values(request_.dtype, ReduceOp::kSum, 4096, static_cast<std::uint64_t>(rank)));
-    const auto expected = plain_reduce(request_.dtype, ReduceOp::kSum, inputs);
-    call();
-    const std::size_t element = dtype_size(request_.dtype);
-    std::size_t wrong = 0;
-    for (std::size_t i = 0; i < request_.count; ++i) {
-      const std::size_t at = i % 4096 * element;
-      wrong += std::memcmp(output_->data + i * element, expected.data() + at, element) != 0 ? 1U : 0U;
-    }
-    std::memset(input_->data, 0, input_->requested);
-    return wrong;
-  }
-
-  const Options& options_;
-  const int rank_;
-  std::unique_ptr<Core> core_;
-  std::shared_ptr<Communicator> communicator_;
-  CollectiveRequest request_;
-  Block* input_ = nullptr;
-  Block* output_ = nullptr;
-  Block* scratch_ = nullptr;
-};
-
-void print_row(const Options& options, CollectiveKind kind, const Row& row, std::FILE* json) {
-  const double algbw = static_cast<double>(row.bytes) / row.median_us / 1000;
-  const double busbw = algbw * bus_factor(kind, options.ranks);
+void print_row(const Options& options, const Row& row, std::FILE* json) {
+  const double best = row.ours.percentile(0), median = row.ours.percentile(50), p99 = row.ours.percentile(99);
+  const double bare = row.bare.percentile(50);
+  const double algbw = static_cast<double>(row.bytes) / median / 1000;
+  const double busbw = algbw * bus_factor(row.operation, options.ranks);
   std::printf("%12zu %12zu %9s %10.2f %10.2f %10.2f %8.2f %8.2f %6zu", row.bytes, row.count,
-              options.dtype.c_str(), row.best_us, row.median_us, row.p99_us, algbw, busbw, row.wrong);
-  if (options.bare) std::printf(" %10.2f %6.2f", row.bare_us, row.bare_us / row.median_us);
+              dtype_name(options.dtype), best, median, p99, algbw, busbw, row.wrong);
+  if (options.bare) std::printf(" %10.2f %6.2f", bare, bare / median);
   std::printf("\n");
   std::fflush(stdout);
   if (json == nullptr) return;
@@ -326,8 +194,8 @@ void print_row(const Options& options, CollectiveKind kind, const Row& row, std:
       "{\"op\": \"%s\", \"size\": %zu, \"count\": %zu, \"dtype\": \"%s\", \"ranks\": %d, \"best_us\": %.3f, "
       "\"median_us\": %.3f, \"p99_us\": %.3f, \"algbw\": %.3f, \"busbw\": %.3f, \"wrong\": %zu, "
       "\"bare_us\": %.3f}\n",
-      collective_name(kind), row.bytes, row.count, options.dtype.c_str(), options.ranks, row.best_us,
-      row.median_us, row.p99_us, algbw, busbw, row.wrong, row.bare_us);
+      operation_name(row.operation), row.bytes, row.count, dtype_name(options.dtype), options.ranks, best,
+      median, p99, algbw, busbw, row.wrong, bare);
 }
 
 void pin_to(int processor) {
@@ -338,52 +206,32 @@ void pin_to(int processor) {
     stop("cannot pin to processor " + std::to_string(processor));
 }
 
-void run_rank(const Options& options, int rank, Bootstrap& bootstrap) {
-  RankBench bench(options, rank, bootstrap);
+bool run_rank(const Options& options, int rank, Bootstrap& bootstrap) {
+  MemberOptions group;
+  group.ranks = options.ranks;
+  group.tuning = options.tuning;
+  const RankMember member(group, rank, bootstrap);
   if (options.pin) pin_to(rank % static_cast<int>(std::thread::hardware_concurrency()));
   std::FILE* json = rank == 0 && !options.json.empty() ? std::fopen(options.json.c_str(), "we") : nullptr;
-  for (const CollectiveKind kind : kinds_of(options.op)) {
+  bool good = true;
+  for (const Operation operation : options.operations) {
     if (rank == 0) {
       std::printf("# %s, %d ranks as %s, %s\n%12s %12s %9s %10s %10s %10s %8s %8s %6s%s\n",
-                  collective_name(kind), options.ranks, options.processes ? "processes" : "threads",
+                  operation_name(operation), options.ranks, options.processes ? "processes" : "threads",
                   options.stream ? "on a stream" : "on the caller's thread", "size(B)", "count", "type",
                   "best(us)", "p50(us)", "p99(us)", "algbw", "busbw", "#wrong",
                   options.bare ? "   bare(us)  ratio" : "");
     }
-    const bool sized = kind != CollectiveKind::kBarrier;
+    const bool sized = operation != Operation::kBarrier;
     for (std::size_t size = sized ? options.smallest : 1; size <= (sized ? options.largest : 1);
          size *= options.factor) {
-      const Row row = bench.measure(kind, size);
-      if (rank == 0) print_row(options, kind, row, json);
+      const Row row = measure(options, member, operation, size);
+      good = good && row.wrong == 0;
+      if (rank == 0) print_row(options, row, json);
     }
   }
   if (json != nullptr) std::fclose(json);
-}
-
-int run_threads(const Options& options) {
-  LocalBootstrap bootstrap;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < options.ranks; ++rank)
-    threads.emplace_back([&, rank] { run_rank(options, rank, bootstrap); });
-  for (std::thread& thread : threads) thread.join();
-  return 0;
-}
-
-int run_processes(const Options& options) {
-  std::string directory = (std::filesystem::temp_directory_path() / "neuron-bench-XXXXXX").string();
-  if (mkdtemp(directory.data()) == nullptr) stop("no temporary directory");
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    if (fork() != 0) continue;
-    DirectoryBootstrap bootstrap(directory);
-    run_rank(options, rank, bootstrap);
-    std::fflush(stdout);
-    std::_Exit(0);
-  }
-  int failures = 0;
-  int status = 0;
-  while (wait(&status) > 0) failures += status != 0 ? 1 : 0;
-  std::filesystem::remove_all(directory);
-  return failures == 0 ? 0 : 1;
+  return good;
 }
 
 }  // namespace
@@ -394,5 +242,10 @@ int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
   shared_inputs.resize(static_cast<std::size_t>(options.ranks));
   shared_outputs.resize(static_cast<std::size_t>(options.ranks));
-  return options.processes ? run_processes(options) : run_threads(options);
+  RankLaunch launch;
+  launch.program = "collectives_bench";
+  launch.ranks = options.ranks;
+  launch.processes = options.processes;
+  const auto body = [&](int rank, Bootstrap& bootstrap) { return run_rank(options, rank, bootstrap); };
+  return run_ranks(launch, body) ? 0 : 1;
 }

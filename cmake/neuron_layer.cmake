@@ -29,6 +29,16 @@ function(neuron_layer name)
   endif()
 endfunction()
 
+# neuron_program(target SOURCES … LAYERS …): a program of the engine, for the wheel. The same rules as for a layer.
+function(neuron_program target)
+  cmake_parse_arguments(PARSE_ARGV 1 program "" "" "SOURCES;LAYERS")
+  list(TRANSFORM program_LAYERS PREPEND neuron_)
+  add_executable(${target} ${program_SOURCES})
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${target} PRIVATE ${program_LAYERS})
+  neuron_compile_options(${target})
+endfunction()
+
 # neuron_test(target SOURCES … LIBRARIES …): one GoogleTest program. ctest runs each of its tests as a process.
 function(neuron_test target)
   cmake_parse_arguments(PARSE_ARGV 1 test "" "" "SOURCES;LIBRARIES")

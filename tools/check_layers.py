@@ -1,7 +1,8 @@
 """Checks who includes and imports whom.
 
 - engine/ includes no torch, no Python and nothing of bridge/; each of its layers includes only the layers below it, as
-  its CMakeLists.txt names them (neuron_layer … LAYERS, and TEST_LAYERS for tests); every file is in a layer's list.
+  its CMakeLists.txt names them (LAYERS of neuron_layer and neuron_program, and TEST_LAYERS for tests); every file is in
+  the list of one.
 - torch_neuronx/ imports only neuron_emu and torch; neuron_emu/ never imports torch_neuronx.
 - With --libraries DIR: no symbol of torch or Python in the engine's libraries below DIR.
 
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 _FORBIDDEN_IN_ENGINE = re.compile(r"^(ATen|c10|torch|caffe2|pybind11|bridge)/|^Python\.h$|^pybind11")
-_LAYER = re.compile(r"neuron_layer\s*\(\s*(\w+)(.*?)\)", re.DOTALL)
+_LAYER = re.compile(r"neuron_(?:layer|program)\s*\(\s*([\w-]+)(.*?)\)", re.DOTALL)
 _MORE_SOURCES = re.compile(r"target_sources\s*\(\s*neuron_(\w+)\s+PRIVATE\s+([^)]*)\)")
 _SECTIONS = {"SOURCES", "HEADERS", "LAYERS", "LIBRARIES", "TESTS", "TEST_LAYERS"}
 _FOREIGN_SYMBOL = re.compile(r"\b(c10|at|torch|pybind11)::|\bPy(?:_|[A-Z][a-z]+_)")
@@ -31,7 +32,7 @@ _FOREIGN_SYMBOL = re.compile(r"\b(c10|at|torch|pybind11)::|\bPy(?:_|[A-Z][a-z]+_
 
 @dataclass
 class Layer:
-    """One neuron_layer: its files and whom they may include, themselves and, for tests, what tests see as well."""
+    """One neuron_layer or neuron_program: its files and whom they may include, and what its tests see as well."""
 
     files: set[Path] = field(default_factory=set)
     tests: set[Path] = field(default_factory=set)

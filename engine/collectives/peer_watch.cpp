@@ -23,10 +23,11 @@ namespace {
 struct PidfdInfo {
   std::uint64_t mask;
   std::uint64_t cgroup;
-  std::uint32_t ids[11];  // pid, tgid, ppid, users and groups
+  std::uint32_t ids[11];  // pid, tgid, ppid, four user and four group ids
   std::int32_t exit_code;
+  std::uint32_t coredump[2];
 };
-static_assert(sizeof(PidfdInfo) == 64);  // PIDFD_INFO_SIZE_VER0
+static_assert(sizeof(PidfdInfo) == 72);  // the kernel's PIDFD_INFO_SIZE_VER1
 constexpr std::uint64_t kInfoExit = 1U << 3;
 constexpr unsigned long kGetInfo = _IOWR(0xFF, 11, PidfdInfo);
 

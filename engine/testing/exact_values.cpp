@@ -223,6 +223,20 @@ std::vector<std::byte> any_bytes(DType dtype, std::size_t count, std::uint64_t s
   return out;
 }
 
+std::vector<std::byte> one_values(DType dtype, std::size_t count) {
+  const DType part = part_type(dtype);
+  const std::size_t size = dtype_size(part);
+  std::vector<std::byte> out(count * dtype_size(dtype));
+  for (std::size_t at = 0; at < out.size(); at += size) {
+    if (is_float(part)) {
+      store_float(part, out.data() + at, 1);
+    } else {
+      store_integer(part, out.data() + at, 1);
+    }
+  }
+  return out;
+}
+
 std::vector<std::byte> plain_reduce(DType dtype, ReduceOp op,
                                     const std::vector<std::vector<std::byte>>& inputs,
                                     const std::vector<double>& factors) {

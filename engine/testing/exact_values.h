@@ -22,6 +22,9 @@ std::vector<std::byte> exact_values(DType dtype, ReduceOp op, std::size_t count,
 // `count` elements of any bits.
 std::vector<std::byte> any_bytes(DType dtype, std::size_t count, std::uint64_t seed);
 
+// `count` elements that are 1; of a complex type in both parts.
+std::vector<std::byte> one_values(DType dtype, std::size_t count);
+
 // The reduction of inputs of equal length, element by element in 64 bits, independent of the kernels.
 // `factors`: one for each input, kPremulSum only. Requires: a combination that validate() takes.
 std::vector<std::byte> plain_reduce(DType dtype, ReduceOp op,

@@ -67,7 +67,7 @@ def test_make_targets_that_are_named_exist() -> None:
 def test_subcommands_that_are_named_exist() -> None:
     from neuron_emu.cli.main import _COMMANDS
 
-    named = {command for page in PAGES for command in re.findall(r"`neuron-emu (\w+)[^`]*`", page.read_text())}
+    named = {command for page in PAGES for command in re.findall(r"`neuron-emu ([\w-]+)[^`]*`", page.read_text())}
     assert named == set(_COMMANDS)
 
 

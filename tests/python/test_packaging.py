@@ -20,6 +20,7 @@ def test_contents(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"neuron_emu", "torch_neuronx"}
     assert {"neuron_emu/py.typed", "neuron_emu/_C.pyi", "neuron_emu/_build_info.py", "torch_neuronx/py.typed"} <= names
     assert sum(bool(re.fullmatch(r"neuron_emu/_C\..*\.so", name)) for name in names) == 1
+    assert "neuron_emu/bin/nccom-test" in names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert "Requires-Dist: torch==2.13.0" in metadata
     assert "Requires-Python: <3.14,>=3.10" in metadata

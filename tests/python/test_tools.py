@@ -19,7 +19,9 @@ def tree(tmp_path: Path) -> Path:
         "engine/base/a.h": "#pragma once\n#include <vector>\n",
         "engine/base/a.cpp": '#include "engine/base/a.h"\n',
         "engine/top/CMakeLists.txt": "neuron_layer(top SOURCES t.cpp LAYERS base TESTS t_test.cpp TEST_LAYERS aid)\n"
-        "target_sources(neuron_top PRIVATE extra.cpp)\nneuron_layer(aid HEADERS ../aid/aid.h LAYERS base)\n",
+        "target_sources(neuron_top PRIVATE extra.cpp)\nneuron_layer(aid HEADERS ../aid/aid.h LAYERS base)\n"
+        "neuron_program(a-program SOURCES main.cpp LAYERS top)\n",
+        "engine/top/main.cpp": '#include "engine/base/a.h"\n',
         "engine/top/t.cpp": '#include "engine/base/a.h"\n',
         "engine/top/extra.cpp": "",
         "engine/top/t_test.cpp": '#include "engine/aid/aid.h"\n',
@@ -53,6 +55,7 @@ def test_a_good_tree_passes(tree: Path) -> None:
         ("engine/top/t.cpp", '#include "bridge/runtime/streams.h"', "knows neither torch nor Python"),
         ("engine/top/t.cpp", '#include "engine/aid/aid.h"', "of layer aid"),
         ("engine/base/a.h", '#include "engine/aid/aid.h"', "of layer aid"),
+        ("engine/top/main.cpp", '#include "engine/aid/aid.h"', "of layer aid; a-program may include"),
         ("engine/base/stray.cpp", "", "in no neuron_layer"),
     ],
 )

@@ -6,16 +6,22 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from neuron_emu.cli import env, info, rules
+from neuron_emu.cli import env, explain, info, rules
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"info": info.run, "env": env.run, "rules": rules.run}
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "info": info.run,
+    "env": env.run,
+    "rules": rules.run,
+    "explain": explain.run,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="neuron-emu",
         description="Software NeuronCores for PyTorch (emulated; not affiliated with AWS).",
-        epilog="info: what would run here · env: every variable and its value · rules: the limits that are checked",
+        epilog="info: what would run here · env: every variable and its value · rules: the limits that are checked · "
+        "explain: who diverged first, from the ranks' flight recorders",
     )
     parser.add_argument("command", choices=_COMMANDS)
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

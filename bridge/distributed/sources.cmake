@@ -6,6 +6,10 @@ list(APPEND bridge_sources
   distributed/collectives.cpp
   distributed/ddp_options.cpp
   distributed/dtype_map.cpp
+  distributed/failure_watch.cpp
+  distributed/flight_dump.cpp
+  distributed/flight_record.cpp
+  distributed/flight_recorder.cpp
   distributed/join.cpp
   distributed/live_groups.cpp
   distributed/member_record.cpp
@@ -15,7 +19,7 @@ list(APPEND bridge_sources
   distributed/path.cpp
   distributed/point_to_point.cpp
   distributed/process_group_neuron.cpp
-  distributed/python_origin.cpp
+  distributed/python_stack.cpp
   distributed/reduction.cpp
   distributed/staging.cpp
   distributed/store_bootstrap.cpp

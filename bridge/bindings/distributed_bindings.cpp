@@ -10,6 +10,7 @@
 #include "bridge/distributed/ddp_options.h"
 #include "bridge/distributed/failure_watch.h"
 #include "bridge/distributed/flight_dump.h"
+#include "bridge/distributed/flight_dump_file.h"
 #include "bridge/distributed/live_groups.h"
 #include "bridge/distributed/process_group_neuron.h"
 #include "bridge/rules/rules.h"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bridge/distributed/flight_dump.h"
+#include "bridge/distributed/flight_dump_file.h"
 #include "bridge/distributed/flight_recorder.h"
 #include "engine/base/fork.h"
 #include "engine/base/log.h"

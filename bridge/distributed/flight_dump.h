@@ -5,15 +5,12 @@
 // - names begin with "xccl:": the analyzer refuses a backend that it does not know.
 // - messages are numbered from kFirstMessage: it takes a collective and a message of one number for a batch.
 // - a call that failed stays "started" or "scheduled" and is "retired", as one that timed out does there.
-// - each entry and the dump itself have one key more, "neuron": reduce_op, root, tag, the call's own name;
-// rank,
-//   world size, process, reason and time of the dump, and for each group its error.
+// - each entry has one key more, "neuron": the call's own name, reduce_op, root, tag; and so has the dump:
+//   rank, world size, process, reason and time, and the groups' errors.
 #pragma once
 
 #include <cstdint>
 #include <string>
-
-#include "engine/base/status.h"
 
 namespace neuron::bridge {
 
@@ -28,13 +25,5 @@ struct DumpOptions {
 
 // The pickle's bytes. Any thread, without Python's global lock; milliseconds for 2000 calls.
 std::string flight_dump(const DumpOptions& options);
-
-// Where the dump of this process goes when a group fails: the prefix that the environment gives, then the
-// rank in the job. Empty before the first call of any group.
-std::string flight_dump_path();
-
-// Replaces the file as a whole: a reader, or whoever ends this process meanwhile, finds all of it or what was
-// there before.
-Status write_flight_dump(const std::string& path, const std::string& bytes);
 
 }  // namespace neuron::bridge

@@ -1,5 +1,6 @@
 // FlightRecorder: the last calls of this process in all its groups. Open this header first, then
-// flight_dump.h (what a dump holds) and failure_watch.h (when one is written).
+// flight_dump.h (what a dump holds), flight_dump_file.h (where it goes) and failure_watch.h (when one is
+// written).
 //
 // TORCH_FR_BUFFER_SIZE says how many calls are kept; 0 turns it off, and then a call costs one load. A record
 // is made once its call has its number, before it can fail; the state of a call is read from its Work when a

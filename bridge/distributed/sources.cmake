@@ -8,6 +8,7 @@ list(APPEND bridge_sources
   distributed/dtype_map.cpp
   distributed/failure_watch.cpp
   distributed/flight_dump.cpp
+  distributed/flight_dump_file.cpp
   distributed/flight_record.cpp
   distributed/flight_recorder.cpp
   distributed/join.cpp
@@ -17,6 +18,7 @@ list(APPEND bridge_sources
   distributed/node_identity.cpp
   distributed/outcome_watcher.cpp
   distributed/path.cpp
+  distributed/pickle_writer.cpp
   distributed/point_to_point.cpp
   distributed/process_group_neuron.cpp
   distributed/python_stack.cpp

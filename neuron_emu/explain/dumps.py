@@ -50,7 +50,8 @@ def load(paths: Iterable[Path]) -> list[Dump]:
 def _files(paths: Iterable[Path]) -> Iterable[Path]:
     for path in paths:
         if path.is_dir():
-            yield from sorted(file for file in path.iterdir() if file.is_file() and _RANK.search(file.name))
+            named = (file for file in path.iterdir() if _RANK.search(file.name) and not file.name.startswith("."))
+            yield from sorted(file for file in named if file.is_file())
         elif path.is_file():
             yield path
         else:

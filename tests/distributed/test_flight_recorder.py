@@ -226,7 +226,8 @@ dist.scatter(torch.empty(4, device="neuron"), [value, value] if rank == 0 else N
 dist.gather(value, [torch.empty(4, device="neuron") for _ in range(2)] if rank == 0 else None, dst=0)
 dist.reduce(value, 1)
 dist.broadcast(value, 1)
-dist.all_reduce_coalesced([value, value[:2]]) if hasattr(dist, "all_reduce_coalesced") else None
+dist.all_reduce_coalesced([value, value[:2]])
+dist.all_gather_coalesced([[torch.empty(4, device="neuron")] for _ in range(2)], [value])
 dist.all_reduce(value, group=pair)
 dist.barrier()
 ops = [dist.P2POp(dist.isend, value, 1 - rank), dist.P2POp(dist.irecv, value, 1 - rank)]

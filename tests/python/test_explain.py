@@ -58,7 +58,7 @@ class Rank:
             "state": "completed",
             "frames": [
                 {"name": "all_reduce", "filename": "/x/torch/distributed/distributed_c10d.py", "line": 1},
-                {"name": "step", "filename": "/home/u/train.py", "line": line},
+                {"name": "step", "filename": "/job/train.py", "line": line},
             ],
             "neuron": own,
         }

@@ -23,6 +23,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "train_step_1_thread": [sys.executable, "bench/train_step_bench.py", "--threads", "1"],
     "train_step_2_threads": [sys.executable, "bench/train_step_bench.py", "--threads", "2"],
     "train_step_2_processes": [sys.executable, "bench/train_step_bench.py", "--threads", "1", "--processes", "2"],
+    "call_cost": [sys.executable, "bench/call_cost_bench.py"],
     "memory": [sys.executable, "bench/memory_bench.py"],
     "ddp_step_2_ranks": [*TORCHRUN, "--nproc-per-node=2", "bench/ddp_step_bench.py"],
     "ddp_step_4_ranks": [*TORCHRUN, "--nproc-per-node=4", "bench/ddp_step_bench.py"],

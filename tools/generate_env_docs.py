@@ -62,7 +62,7 @@ def render(text: str) -> str:
     product = [variable for variable in honoured if not variable.name.startswith("NEURON_EMU_")]
     lines = [_INTRODUCTION + "## Our own\n", "| variable | type | default | meaning |", "|---|---|---|---|"]
     lines += [f"| `{v.name}` | {v.kind} | {_default(v)} | {_cell(v.doc)} |" for v in own]
-    lines += ["\n## The product's and the launcher's, with an effect\n"]
+    lines += ["\n## The product's, the launcher's and PyTorch's, with an effect\n"]
     lines += ["| variable | type | default | meaning |", "|---|---|---|---|"]
     lines += [f"| `{v.name}` | {v.kind} | {_default(v)} | {_cell(v.doc)} |" for v in product]
     lines += ["\n## The product's, accepted without an effect\n"]

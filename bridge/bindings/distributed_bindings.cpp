@@ -8,9 +8,13 @@
 
 #include "bridge/bindings/bindings.h"
 #include "bridge/distributed/ddp_options.h"
+#include "bridge/distributed/failure_watch.h"
+#include "bridge/distributed/flight_dump.h"
+#include "bridge/distributed/flight_dump_file.h"
 #include "bridge/distributed/live_groups.h"
 #include "bridge/distributed/process_group_neuron.h"
 #include "bridge/rules/rules.h"
+#include "bridge/runtime/errors.h"
 
 namespace neuron::bridge {
 
@@ -43,6 +47,13 @@ class UnlockedHolder {
   c10::intrusive_ptr<T> pointer_;
 };
 
+// What the interpreter has printed as the reason of its end; empty for any other end.
+std::string unhandled_exception() {
+  PyObject* const value = PySys_GetObject("last_value");
+  if (value == nullptr || value == Py_None) return {};
+  return std::string(Py_TYPE(value)->tp_name) + ": " + py::str(value).cast<std::string>();
+}
+
 // Groups that nobody destroyed are left when the interpreter ends, before the runtime is shut down: exit
 // hooks run in the reverse order of their registration, and the device's is older than any group.
 void leave_groups_at_exit() {
@@ -50,7 +61,9 @@ void leave_groups_at_exit() {
     const py::gil_scoped_acquire gil;
     constexpr std::chrono::seconds kLimit{3};
     py::module_::import("atexit").attr("register")(py::cpp_function([kLimit] {
+      const std::string exception = unhandled_exception();
       const py::gil_scoped_release unlocked;
+      if (!exception.empty()) dump_at_end("this rank ended by " + exception);
       leave_all_groups(kLimit);
     }));
     return true;
@@ -94,6 +107,21 @@ const char* error_name(RuleError error) {
       break;
   }
   return "RuntimeError";
+}
+
+py::bytes flight_dump_bytes(bool collectives, bool stack_traces, bool only_active) {
+  std::string bytes;
+  {
+    const py::gil_scoped_release unlocked;
+    bytes =
+        flight_dump({.collectives = collectives, .stack_traces = stack_traces, .only_active = only_active});
+  }
+  return bytes;
+}
+
+void write_flight_dump_file(const std::string& path, const std::string& bytes) {
+  const py::gil_scoped_release unlocked;
+  raise_if_error(write_flight_dump(path, bytes));
 }
 
 py::list rules_table() {
@@ -148,6 +176,12 @@ void bind_distributed(py::module_& module) {
 
   module.def("create_process_group", torch::wrap_pybind_function_no_gil(create_process_group),
              py::arg("backend_options"), py::arg("pg_options") = py::none());
+  module.def("flight_dump", torch::wrap_pybind_function(flight_dump_bytes), py::arg("collectives"),
+             py::arg("stack_traces"), py::arg("only_active"), "The flight recorder's contents, pickled.");
+  module.def("flight_dump_path", torch::wrap_pybind_function_no_gil(flight_dump_path),
+             "Where a failure's dump goes; empty before this process's first call in a group.");
+  module.def("write_flight_dump", torch::wrap_pybind_function(write_flight_dump_file), py::arg("path"),
+             py::arg("bytes"), "Replaces the file as a whole.");
   module.def("rules_table", rules_table, "The documented limits, one dict for each rule.");
   module.def("check_rule", torch::wrap_pybind_function(check_rule_by_id), py::arg("id"),
              py::arg("detail") = "",

@@ -3,9 +3,12 @@
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
+#include <cstring>
+#include <utility>
+
 #include "bridge/distributed/dtype_map.h"
 #include "bridge/distributed/path.h"
-#include "bridge/distributed/python_origin.h"
+#include "bridge/distributed/python_stack.h"
 #include "bridge/runtime/errors.h"
 #include "engine/base/env.h"
 
@@ -37,7 +40,8 @@ CollectiveCall::CollectiveCall(const CallContext& context, c10d::OpType type, co
       title_(title),
       timeout_(timeout),
       async_(async),
-      staging_(context.device) {}
+      staging_(context.device),
+      recorded_(FlightRecorder::get().enabled()) {}
 
 CollectiveCall& CollectiveCall::request(CollectiveKind kind, c10::ScalarType dtype, std::size_t count) {
   CollectiveRequest& added = requests_.emplace_back();
@@ -67,11 +71,13 @@ void CollectiveCall::show(const at::Tensor& tensor) {
 
 CollectiveCall& CollectiveCall::input(const at::Tensor& tensor) {
   show(tensor);
+  if (recorded_) input_shapes_.add(tensor);
   current().input = staging_.input(tensor);
   return *this;
 }
 
 CollectiveCall& CollectiveCall::input_parts(const std::vector<at::Tensor>& tensors) {
+  if (recorded_) input_shapes_.add_parts(tensors, uneven_parts());
   for (const at::Tensor& tensor : tensors) {
     show(tensor);
     current().input_parts.push_back({const_cast<void*>(staging_.input(tensor)), count_of(tensor)});
@@ -80,12 +86,14 @@ CollectiveCall& CollectiveCall::input_parts(const std::vector<at::Tensor>& tenso
 }
 
 CollectiveCall& CollectiveCall::output(const at::Tensor& tensor) {
+  if (recorded_) output_shapes_.add(tensor);
   current().output = staging_.output(tensor, /*in_place=*/false, context_.name);
   outputs_.push_back(tensor);
   return *this;
 }
 
 CollectiveCall& CollectiveCall::output_parts(const std::vector<at::Tensor>& tensors) {
+  if (recorded_) output_shapes_.add_parts(tensors, uneven_parts());
   for (const at::Tensor& tensor : tensors) {
     current().output_parts.push_back(
         {staging_.output(tensor, /*in_place=*/false, context_.name), count_of(tensor)});
@@ -96,6 +104,10 @@ CollectiveCall& CollectiveCall::output_parts(const std::vector<at::Tensor>& tens
 
 CollectiveCall& CollectiveCall::in_place(const at::Tensor& tensor) {
   show(tensor);
+  if (recorded_) {
+    input_shapes_.add(tensor);
+    output_shapes_.add(tensor);
+  }
   current().output = staging_.output(tensor, /*in_place=*/true, context_.name);
   current().input = current().output;
   outputs_.push_back(tensor);
@@ -105,12 +117,14 @@ CollectiveCall& CollectiveCall::in_place(const at::Tensor& tensor) {
 CollectiveCall& CollectiveCall::input_slices(const at::Tensor& tensor,
                                              const std::vector<std::size_t>& counts) {
   show(tensor);
+  if (recorded_) input_shapes_.add(tensor);
   current().input_parts = slices(staging_.input(tensor), tensor.itemsize(), counts);
   return *this;
 }
 
 CollectiveCall& CollectiveCall::output_slices(const at::Tensor& tensor,
                                               const std::vector<std::size_t>& counts) {
+  if (recorded_) output_shapes_.add(tensor);
   current().output_parts =
       slices(staging_.output(tensor, /*in_place=*/false, context_.name), tensor.itemsize(), counts);
   outputs_.push_back(tensor);
@@ -122,15 +136,40 @@ CollectiveCall& CollectiveCall::wait_on_host() {
   return *this;
 }
 
-WorkParts CollectiveCall::submit(Communicator& communicator) {
+// The sum over all ranks of what an all-to-all gives and gets must agree, the parts of the others one by one.
+TensorShapes::Uneven CollectiveCall::uneven_parts() const {
+  return requests_.back().kind == CollectiveKind::kAllToAll ? TensorShapes::Uneven::kOneRow
+                                                            : TensorShapes::Uneven::kOneByOne;
+}
+
+void CollectiveCall::record(const std::shared_ptr<RecordedGroup>& group, const std::shared_ptr<Work>& work,
+                            PythonStack stack) {
+  const CollectiveKind kind = work->summary().kind;
+  // In PyTorch's records these two work in place on every rank.
+  if (kind == CollectiveKind::kBroadcast && input_shapes_.empty()) input_shapes_ = output_shapes_;
+  if (kind == CollectiveKind::kReduce && output_shapes_.empty()) output_shapes_ = input_shapes_;
+  FlightRecord made;
+  made.works.push_back(work);
+  made.name = std::strchr(title_, ':') + 1;
+  made.collective = work->sequence();
+  made.inputs = std::move(input_shapes_);
+  made.outputs = std::move(output_shapes_);
+  made.stack = std::move(stack);
+  made.timeout = timeout_;
+  FlightRecorder::get().add(group, std::move(made));
+}
+
+WorkParts CollectiveCall::submit(Communicator& communicator, const std::shared_ptr<RecordedGroup>& group) {
   const Path path = choose_path(requests_.front().kind, context_.device, context_.name);
-  requests_.front().origin = python_origin();
+  PythonStack stack = python_stack(FlightRecorder::get().stack_depth());
+  requests_.front().origin = users_line(stack);
   const std::shared_ptr<Work> work = value_or_raise(
       requests_.size() > 1
           ? communicator.submit_coalesced(*path.submitting, *path.target, std::move(requests_))
       : path.submitting == path.target
           ? communicator.submit(*path.target, std::move(requests_.front()))
           : communicator.submit_routed(*path.submitting, *path.target, std::move(requests_.front())));
+  if (recorded_) record(group, work, std::move(stack));
   staging_.record_uses(*work->stream(), work->position());
   WorkParts parts;
   parts.works.push_back(work);

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "bridge/distributed/flight_recorder.h"
 #include "bridge/distributed/reduction.h"
 #include "bridge/distributed/staging.h"
 #include "bridge/distributed/tensor_checks.h"
@@ -45,13 +46,16 @@ class CollectiveCall {
 
   // Enqueues everything on the path that the current stream chooses. Raises before a sequence number is
   // taken, or the group's error. Requires: at least one request.
-  WorkParts submit(Communicator& communicator);
+  WorkParts submit(Communicator& communicator, const std::shared_ptr<RecordedGroup>& group);
   // The Work around what submit() gave.
   c10::intrusive_ptr<WorkNeuron> make_work(WorkParts parts) const;
 
  private:
   CollectiveRequest& current() { return requests_.back(); }
   void show(const at::Tensor& tensor);
+  TensorShapes::Uneven uneven_parts() const;
+  void record(const std::shared_ptr<RecordedGroup>& group, const std::shared_ptr<Work>& work,
+              PythonStack stack);
 
   CallContext context_;
   c10d::OpType type_;
@@ -63,6 +67,9 @@ class CollectiveCall {
   std::vector<CollectiveRequest> requests_;
   std::vector<at::Tensor> outputs_;
   std::vector<at::Tensor> profiled_;  // the inputs, while a profiler runs
+  // For the flight recorder; empty when that is off.
+  const bool recorded_;
+  TensorShapes input_shapes_, output_shapes_;
 };
 
 }  // namespace neuron::bridge

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "bridge/distributed/failure_watch.h"
 #include "engine/device/device.h"
 
 namespace neuron::bridge {
@@ -64,6 +65,7 @@ void leave_all_groups(std::chrono::milliseconds limit) {
     // The process ends: there is nobody to tell.
     (void)group->destroy(std::chrono::duration_cast<std::chrono::nanoseconds>(left));
   }
+  look_for_failures();
 }
 
 int default_world_size() {

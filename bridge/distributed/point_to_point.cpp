@@ -6,7 +6,7 @@
 
 #include "bridge/distributed/dtype_map.h"
 #include "bridge/distributed/process_group_neuron.h"
-#include "bridge/distributed/python_origin.h"
+#include "bridge/distributed/python_stack.h"
 #include "bridge/runtime/errors.h"
 #include "bridge/runtime/streams.h"
 
@@ -41,7 +41,8 @@ PendingMessage make_message(const CallContext& call, Direction direction, const 
   request.count = static_cast<std::size_t>(tensor.numel());
   request.buffer = empty ? nullptr : message.buffer.data_ptr();
   request.name = call.name;
-  request.origin = python_origin();
+  message.stack = python_stack(FlightRecorder::get().stack_depth());
+  request.origin = users_line(message.stack);
   return message;
 }
 
@@ -50,6 +51,12 @@ std::string profiler_title(const CallContext& call, Direction direction, int pee
   const int from = direction == Direction::kSend ? call.rank : peer;
   const int to = direction == Direction::kSend ? peer : call.rank;
   return std::string("neuron:") + call.name + " " + std::to_string(from) + "->" + std::to_string(to);
+}
+
+// "send 0->1", "recv 1<-0"; a source that is not known is -1.
+std::string record_name(int rank, Direction direction, int peer) {
+  const bool send = direction == Direction::kSend;
+  return (send ? "send " : "recv ") + std::to_string(rank) + (send ? "->" : "<-") + std::to_string(peer);
 }
 
 }  // namespace
@@ -91,7 +98,7 @@ WorkPtr ProcessGroupNeuron::post(const CallContext& call, OpType type, Direction
   std::vector<PendingMessage> alone;
   alone.push_back(std::move(message));
   WorkParts parts;
-  post_messages(std::move(alone), parts);
+  post_messages(std::move(alone), /*batched=*/false, parts);
   parts.waited_for = in_flight_.note_unbatched(direction, peer);
   std::string title;
   std::optional<Tensors> inputs;
@@ -105,20 +112,48 @@ WorkPtr ProcessGroupNeuron::post(const CallContext& call, OpType type, Direction
   return work;
 }
 
-void ProcessGroupNeuron::post_messages(std::vector<PendingMessage> messages, WorkParts& parts) {
+void ProcessGroupNeuron::post_messages(std::vector<PendingMessage> messages, bool batched, WorkParts& parts) {
   in_flight_.sweep();
   std::vector<PointToPointRequest> requests;
-  for (PendingMessage& message : messages) requests.push_back(std::move(message.request));
-  const auto works = value_or_raise(communicator_->submit_messages(current_stream(device_), requests));
+  for (const PendingMessage& message : messages) requests.push_back(message.request);
+  const auto works =
+      value_or_raise(communicator_->submit_messages(current_stream(device_), std::move(requests)));
+  if (FlightRecorder::get().enabled()) record_messages(messages, works, batched);
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const PendingMessage& message = messages[i];
+    const PointToPointRequest& request = message.request;
     in_flight_.add({works[i], message.buffer.storage()});
     parts.works.push_back(works[i]);
-    if (requests[i].direction == Direction::kSend) continue;
+    if (request.direction == Direction::kSend) continue;
     parts.outputs.push_back(message.tensor);
     if (!message.buffer.is_same(message.tensor))
       parts.late_copies.push_back({message.tensor, message.buffer});
   }
+}
+
+// As PyTorch records a batch: its messages under one number, then an entry for its end.
+void ProcessGroupNeuron::record_messages(std::vector<PendingMessage>& messages,
+                                         const std::vector<std::shared_ptr<Work>>& works, bool batched) {
+  FlightRecord common;
+  common.point_to_point = true;
+  common.collective = communicator_->next_sequence() - 1;
+  common.message = works.front()->sequence();
+  FlightRecord end = common;
+  end.name = "coalesced";
+  end.stack = messages.back().stack;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const PointToPointRequest& request = messages[i].request;
+    FlightRecord made = common;
+    made.works.push_back(works[i]);
+    made.name = record_name(getRank(), request.direction, request.peer);
+    made.inputs.add(messages[i].tensor);
+    made.outputs = made.inputs;
+    made.stack = std::move(messages[i].stack);
+    made.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(request.timeout);
+    FlightRecorder::get().add(recorded(), std::move(made));
+    end.works.push_back(works[i]);
+  }
+  if (batched) FlightRecorder::get().add(recorded(), std::move(end));
 }
 
 }  // namespace neuron::bridge

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bridge/distributed/failure_watch.h"
 #include "bridge/distributed/live_groups.h"
 #include "bridge/rules/rules.h"
 #include "bridge/runtime/allocator.h"
@@ -66,6 +67,7 @@ ProcessGroupNeuron::ProcessGroupNeuron(const c10::intrusive_ptr<c10d::Store>& st
       communicator_(join_checked(*options_, rank, size, store)),
       device_(static_cast<c10::DeviceIndex>(communicator_->core().index())) {
   if (options_->global_ranks_in_group.empty()) set_default_world_size(size);
+  watch_for_failure(communicator_);
   init();
 }
 
@@ -88,7 +90,7 @@ std::shared_ptr<c10::Allocator> ProcessGroupNeuron::getMemAllocator() {
 
 WorkPtr ProcessGroupNeuron::launch(CollectiveCall call) {
   in_flight_.sweep();
-  WorkParts parts = call.submit(*communicator_);
+  WorkParts parts = call.submit(*communicator_, recorded());
   if (Batch* batch = open_batch()) {
     WorkParts& all = batch->collectives;
     for (const auto& work : parts.works) all.works.push_back(work);
@@ -99,6 +101,22 @@ WorkPtr ProcessGroupNeuron::launch(CollectiveCall call) {
     }
   }
   return call.make_work(std::move(parts));
+}
+
+const std::shared_ptr<RecordedGroup>& ProcessGroupNeuron::recorded() {
+  // torch gives the description after it has made the group.
+  std::call_once(recorded_once_, [this] {
+    recorded_ = std::make_shared<RecordedGroup>();
+    recorded_->name = options_->group_name;
+    recorded_->description = getGroupDesc();
+    recorded_->rank = getRank();
+    for (int rank = 0; rank < getSize(); ++rank)
+      recorded_->global_ranks.push_back(communicator_->global_rank(rank));
+    recorded_->communicator = communicator_;
+    recorded_->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(communicator_->timeout());
+    FlightRecorder::get().add_group(recorded_);
+  });
+  return recorded_;
 }
 
 ProcessGroupNeuron::Batch* ProcessGroupNeuron::open_batch() {
@@ -122,7 +140,7 @@ WorkPtr ProcessGroupNeuron::endCoalescing() {
     batch = std::move(entry.mapped());
   }
   WorkParts parts = std::move(batch->collectives);
-  if (!batch->messages.empty()) post_messages(std::move(batch->messages), parts);
+  if (!batch->messages.empty()) post_messages(std::move(batch->messages), /*batched=*/true, parts);
   if (parts.works.empty()) return nullptr;
   const char* title = at::hasCallbacks() ? "neuron:coalesced" : nullptr;
   auto work = c10::make_intrusive<WorkNeuron>(getRank(), c10d::OpType::COALESCED, title, std::nullopt,
@@ -179,6 +197,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupNeuron::split(
 }
 
 void ProcessGroupNeuron::abort() {
+  stop_watching(*communicator_);
   communicator_->abort(
       c10::str("abort() was called on rank ", getRank(), " of group '", communicator_->group_name(), "'"));
 }
@@ -186,6 +205,8 @@ void ProcessGroupNeuron::abort() {
 void ProcessGroupNeuron::shutdown() {
   const Status left = communicator_->destroy(communicator_->timeout());
   in_flight_.sweep();
+  look_for_failures();
+  stop_watching(*communicator_);
   note_left(*communicator_);
   // A group that failed has said so to every call and wait; leaving it is no new failure.
   if (communicator_->status().is_ok()) raise_if_error(left);

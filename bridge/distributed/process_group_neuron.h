@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "bridge/distributed/collective_call.h"
+#include "bridge/distributed/flight_recorder.h"
 #include "bridge/distributed/join.h"
 #include "bridge/distributed/messages_in_flight.h"
 #include "bridge/distributed/work_neuron.h"
@@ -37,6 +38,7 @@ struct PendingMessage {
   PointToPointRequest request;
   at::Tensor tensor;  // the user's
   at::Tensor buffer;  // what is sent or received into
+  PythonStack stack;
 };
 
 class ProcessGroupNeuron final : public c10d::Backend {
@@ -124,7 +126,11 @@ class ProcessGroupNeuron final : public c10d::Backend {
   // Sends or receives one tensor, or adds it to the thread's batch.
   WorkPtr post(const CallContext& call, c10d::OpType type, PointToPointRequest::Direction direction,
                const at::Tensor& tensor, int peer, int tag);
-  void post_messages(std::vector<PendingMessage> messages, WorkParts& parts);
+  void post_messages(std::vector<PendingMessage> messages, bool batched, WorkParts& parts);
+  void record_messages(std::vector<PendingMessage>& messages, const std::vector<std::shared_ptr<Work>>& works,
+                       bool batched);
+  // The group as the flight recorder knows it, from its first call on.
+  const std::shared_ptr<RecordedGroup>& recorded();
   // The calling thread's batch, between startCoalescing and endCoalescing; else null.
   Batch* open_batch();
   bool spans_default_world() const;
@@ -133,6 +139,8 @@ class ProcessGroupNeuron final : public c10d::Backend {
   const std::shared_ptr<Communicator> communicator_;
   const c10::DeviceIndex device_;
   MessagesInFlight in_flight_;
+  std::once_flag recorded_once_;
+  std::shared_ptr<RecordedGroup> recorded_;
   std::mutex batches_mutex_;
   std::unordered_map<std::thread::id, std::unique_ptr<Batch>> batches_;
 };

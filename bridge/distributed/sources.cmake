@@ -7,6 +7,11 @@ list(APPEND bridge_sources
   distributed/ddp_options.cpp
   distributed/ddp_timer.cpp
   distributed/dtype_map.cpp
+  distributed/failure_watch.cpp
+  distributed/flight_dump.cpp
+  distributed/flight_dump_file.cpp
+  distributed/flight_record.cpp
+  distributed/flight_recorder.cpp
   distributed/join.cpp
   distributed/live_groups.cpp
   distributed/member_record.cpp
@@ -14,9 +19,10 @@ list(APPEND bridge_sources
   distributed/node_identity.cpp
   distributed/outcome_watcher.cpp
   distributed/path.cpp
+  distributed/pickle_writer.cpp
   distributed/point_to_point.cpp
   distributed/process_group_neuron.cpp
-  distributed/python_origin.cpp
+  distributed/python_stack.cpp
   distributed/reduction.cpp
   distributed/staging.cpp
   distributed/store_bootstrap.cpp

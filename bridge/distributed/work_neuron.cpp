@@ -133,10 +133,11 @@ void WorkNeuron::wait_on_host(Deadline deadline, std::chrono::milliseconds timeo
   }
   if (in_time) return;
   const EngineWork& first = *parts_.works.front();
-  C10_THROW_ERROR(DistBackendError,
-                  c10::str("wait(timeout=", timeout.count(), " ms) of ", first.summary().name, " #",
-                           first.sequence(), " in group '", first.group_name(), "' on rank ", rank_,
-                           " caught collective operation timeout: the work goes on until the group's own timeout"));
+  C10_THROW_ERROR(
+      DistBackendError,
+      c10::str("wait(timeout=", timeout.count(), " ms) of ", first.summary().name, " #", first.sequence(),
+               " in group '", first.group_name(), "' on rank ", rank_,
+               " caught collective operation timeout: the work goes on until the group's own timeout"));
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkNeuron::getFuture() {

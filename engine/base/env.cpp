@@ -127,6 +127,16 @@ void read_variable(const EnvReader& reader, const char* name, std::string_view d
   out = std::move(value);
 }
 
+void check_range(const char* name, std::int64_t low, std::int64_t high, std::int64_t& value, Status& status) {
+  if (value >= low && value <= high) return;
+  if (status.is_ok()) {
+    status = Status(StatusCode::kInvalidArgument, std::string(name) + "=" + std::to_string(value) +
+                                                      " is not understood; allowed: " + std::to_string(low) +
+                                                      " to " + std::to_string(high));
+  }
+  value = std::clamp(value, low, high);
+}
+
 struct ProcessEnvironment {
   EnvReading reading = read_environment([](const char* name) -> const char* { return std::getenv(name); });
 };
@@ -149,16 +159,9 @@ EnvReading read_environment(const EnvReader& reader) {
 #include "engine/base/env_vars.def"
 #undef HONOURED
 #undef ACCEPTED
-  constexpr std::int64_t kMostCommandsAhead = 65536;
-  std::int64_t& ahead = out.values.max_commands_ahead;
-  if (ahead < 1 || ahead > kMostCommandsAhead) {
-    if (out.status.is_ok()) {
-      out.status =
-          Status(StatusCode::kInvalidArgument, "NEURON_EMU_MAX_COMMANDS_AHEAD=" + std::to_string(ahead) +
-                                                   " is not understood; allowed: 1 to 65536");
-    }
-    ahead = std::clamp(ahead, std::int64_t{1}, kMostCommandsAhead);
-  }
+  check_range("NEURON_EMU_MAX_COMMANDS_AHEAD", 1, 65536, out.values.max_commands_ahead, out.status);
+  check_range("TORCH_FR_BUFFER_SIZE", -1, 1'000'000, out.values.fr_buffer_size, out.status);
+  check_range("TORCH_NCCL_TRACE_BUFFER_SIZE", 0, 1'000'000, out.values.nccl_trace_buffer_size, out.status);
   return out;
 }
 

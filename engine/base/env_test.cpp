@@ -63,6 +63,8 @@ TEST(EnvTest, MalformedValueNamesVariableValueAndWhatIsAllowed) {
            {"NEURON_EMU_INLINE", "", "auto, always or never"},
            {"NEURON_EMU_MAX_COMMANDS_AHEAD", "12x", "whole number"},
            {"NEURON_EMU_MAX_COMMANDS_AHEAD", "0", "1 to 65536"},
+           {"TORCH_FR_BUFFER_SIZE", "-2", "-1 to 1000000"},
+           {"TORCH_NCCL_TRACE_BUFFER_SIZE", "9999999", "0 to 1000000"},
            {"NEURON_LAUNCH_BLOCKING", "maybe", "0 or 1"},
            {"NEURON_RT_LOG_LEVEL", "LOUD", "TRACE"}}) {
     const EnvReading reading = read({{name, value}});

@@ -6,12 +6,13 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from neuron_emu.cli import env, info, nccom_test, rules
+from neuron_emu.cli import env, explain, info, nccom_test, rules
 
 _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "info": info.run,
     "env": env.run,
     "rules": rules.run,
+    "explain": explain.run,
     "nccom-test": nccom_test.run,
 }
 
@@ -21,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="neuron-emu",
         description="Software NeuronCores for PyTorch (emulated; not affiliated with AWS).",
         epilog="info: what would run here · env: every variable and its value · rules: the limits that are checked · "
+        "explain: who diverged first, from the ranks' flight recorders · "
         "nccom-test: times collectives between software cores",
     )
     parser.add_argument("command", choices=_COMMANDS)

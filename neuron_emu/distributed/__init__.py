@@ -6,6 +6,10 @@ from typing import Any
 
 import torch.distributed as dist
 
+from neuron_emu.distributed.flight_recorder import dump_flight_recorder, failure_dump_path
+
+__all__ = ["dump_flight_recorder", "failure_dump_path", "register"]
+
 
 def register() -> None:
     """Makes `neuron` a backend of torch.distributed, and the default one for neuron devices."""

@@ -5,9 +5,8 @@
 // it each rank has a record that only this rank writes (the claim counter apart), before it stores the
 // record's sequence number. Records of s are stable from then until every rank has finished s:
 //   reuse   a rank publishes s only when every rank has finished s - slots (finished_below);
-//   reset   a rank resets its claim counter, and rank 0 the slot's done counter, before it publishes; nobody
-//   touches
-//           either before all records of s are there.
+//   reset   a rank resets its claim counter, and rank 0 the slot's done counter, before it publishes;
+//           nobody touches either before all records of s are there.
 // Atomics here are lock-free words, valid across processes. Zero-filled memory is the initial state.
 #pragma once
 

@@ -2,9 +2,8 @@
 //
 //   publish the call -> wait until all ranks have -> check that the calls fit
 //     small (every input is in its record):  compute the own output from the records; done
-//     large:  claim segments of the own lane, then of the others'; whoever has a processor works -> wait
-//     until all
-//             segments are done
+//     large:  claim segments of the own lane, then of the others'; whoever has a processor works
+//             -> wait until all segments are done
 //   finish: the slot may be used again
 #pragma once
 

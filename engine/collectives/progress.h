@@ -1,12 +1,10 @@
-// Progress: moves the point-to-point messages of one rank. Internal to this folder; owned by the
-// Communicator.
+// Progress: moves the point-to-point messages of one rank. Internal to this folder; owned by the Communicator.
 //
-//   send      eager: copied into the mailbox of the receiver, done.   large: announced with its place in the
-//   heap, done
-//             when the receipt comes.
-//   receive   matched by (sender, tag) when announced; eager: copied from the message; large: copied once,
-//   straight from
-//             the sender's heap into the receive's buffer, then a receipt.
+//   send      eager: copied into the mailbox of the receiver, done.
+//             large: announced with its place in the heap, done when the receipt comes.
+//   receive   matched by (sender, tag) when announced.
+//             eager: copied from the message.
+//             large: copied once, straight from the sender's heap into the receive's buffer, then a receipt.
 //
 // One thread, started by the first post(); it sleeps when there is nothing to do. A failure is the group's.
 #pragma once

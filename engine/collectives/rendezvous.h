@@ -1,12 +1,10 @@
 // Rendezvous: the members of a new group find each other and swap descriptors.
 //
-// 1. Each rank listens on an abstract Unix socket of a random name and sets one bootstrap key: name and
-// token.
+// 1. Each rank listens on an abstract Unix socket of a random name and sets one bootstrap key: name and token.
 // 2. Rank 0 gets all of them and sets the table; each rank gets the table.
 // 3. A rank connects to every lower one and sends its greeting, then accepts every higher one, reads its
-// greeting and
-//    answers, then reads the answers of the lower ones. A connection needs no accept to be written to, so
-//    nobody waits in a circle.
+//    greeting and answers, then reads the answers of the lower ones. A connection needs no accept to be
+//    written to, so nobody waits in a circle.
 // A greeting carries token, rank and the descriptor of the heap; rank 0's also that of the control block. The
 // kernel says who is at the other end (SO_PEERCRED): another user's process is refused. Nothing keeps running
 // afterwards.

@@ -2,13 +2,12 @@
 // layer.
 //
 // Positions decide who runs a command; there is no role to take and give back:
-// - Under the submission lock a command gets the next position. Either its pointer goes into the ring, for
-// the
+// - Under the submission lock a command gets the next position. Either its pointer goes into the ring, for the
 //   thread, or (stream idle, command may run inline) a null goes there, and the submitter runs it after
 //   unlocking.
 // - Whoever owns position p publishes completed = p. The thread runs p only after completed = p - 1, and
-// passes over
-//   a null by waiting for its owner. So one command runs at a time, in order, and nobody runs under a lock.
+//   passes over a null by waiting for its owner. So one command runs at a time, in order, and nobody runs
+//   under a lock.
 #pragma once
 
 #include <atomic>

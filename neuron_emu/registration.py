@@ -105,5 +105,8 @@ def _drain() -> None:
     """At the interpreter's exit: a last chance for what was submitted; the rest is left to the end of the process."""
     from neuron_emu import _C
 
-    if _C.is_started() and not _C.in_bad_fork():
+    if _C.in_bad_fork():
+        return
+    _C.wait_for_autograd_threads(_DRAIN_LIMIT_MS)
+    if _C.is_started():
         _C.shutdown(_DRAIN_LIMIT_MS)

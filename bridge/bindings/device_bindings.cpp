@@ -5,6 +5,7 @@
 
 #include "bridge/bindings/bindings.h"
 #include "bridge/rules/rules.h"
+#include "bridge/runtime/autograd_threads.h"
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/errors.h"
 #include "bridge/runtime/generator.h"
@@ -74,6 +75,10 @@ void bind_device(py::module_& module) {
       py::arg("device") = -1, py::call_guard<py::gil_scoped_release>());
   module.def("device_properties", &device_properties);
   module.def("can_access_peer", [](int, int) { return true; });
+  module.def(
+      "wait_for_autograd_threads",
+      [](int limit_ms) { wait_for_autograd_threads(std::chrono::milliseconds(limit_ms)); },
+      py::call_guard<py::gil_scoped_release>());
   module.def(
       "shutdown", [](int limit_ms) { DeviceRuntime::get().shutdown(std::chrono::milliseconds(limit_ms)); },
       py::call_guard<py::gil_scoped_release>());

@@ -3,6 +3,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "bridge/runtime/allocator.h"
+#include "bridge/runtime/autograd_threads.h"
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/event.h"
 #include "bridge/runtime/streams.h"
@@ -22,7 +23,10 @@ class NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::Device getDevice() const override { return neuron_device(current_device()); }
   void setDevice(c10::Device device) const override { set_current_device(device.index()); }
   void uncheckedSetDevice(c10::Device device) const noexcept override { set_current_device(device.index()); }
-  c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
+  c10::DeviceIndex deviceCount() const noexcept override {
+    note_devices_counted();
+    return device_count();
+  }
 
   c10::Stream getStream(c10::Device device) const override { return current_c10_stream(device.index()); }
   c10::Stream getDefaultStream(c10::Device device) const override {

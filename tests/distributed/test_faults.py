@@ -156,6 +156,7 @@ def test_a_rank_that_dies(name: str, launcher: str) -> None:
     body = f"""
     print(f"pid {{rank}} {{os.getpid()}}", flush=True)
     if rank == 1:
+        time.sleep(1)  # rank 0 waits by then
         {deed}
     fails(lambda: dist.all_reduce(x))
     """

@@ -204,6 +204,13 @@ def test_a_program_may_end_right_after_backward() -> None:
     assert [code for _, code in ends] == [0] * 8, ends
 
 
+def test_a_program_may_end_right_after_its_first_backward_on_the_cpu() -> None:
+    """The 64 threads that autograd starts then have not all begun."""
+    programs = [start_script("torch.ones(2, requires_grad=True).sum().backward()") for _ in range(16)]
+    ends = [(program.communicate(timeout=120)[1], program.returncode) for program in programs]
+    assert [code for _, code in ends] == [0] * 16, ends
+
+
 # Streams and devices (row 47)
 
 

@@ -209,6 +209,8 @@ class Endless:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Who starts the tests in the background of a shell has them ignore it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline().split() == HEADER[:-1], self.process.communicate()[1]

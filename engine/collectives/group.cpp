@@ -116,7 +116,11 @@ Status Group::map_heaps(std::shared_ptr<PeerMemory> own_heap, const std::vector<
     Result<std::shared_ptr<PeerMemory>> mapped = PeerMemory::map(peer.heap.get(), peer.heap_bytes);
     if (!mapped.is_ok()) return mapped.status();
     heaps_.push_back(std::move(mapped).value());
-    watch_.add(r, peer.pid);
+    watch_.add(r, peer.pid, [this] {
+      alarmed_.store(true, std::memory_order_seq_cst);
+      own().doorbell.notify();
+      tell(rank());
+    });
   }
   own().pid.store(getpid(), std::memory_order_relaxed);
   own().finished_below.store(1, std::memory_order_relaxed);

@@ -63,14 +63,18 @@ class Group {
   // After a change in a mailbox of `rank`, or of its own: wakes its progress thread.
   void tell(int rank) const;
   // Until done() is true or the group has failed: ok or the group's error. on_tick() is called some 50 times
-  // a second while nothing happens; it looks for reasons to give up and calls fail() when it finds one.
+  // a second while nothing happens, and when a member has died; it looks for reasons to give up and calls fail() when it
+  // finds one.
   template <typename Done, typename Tick>
   Status wait(Done&& done, Tick&& on_tick) {
     if (patience_.wait_awake(done)) return Status::ok();
-    const auto ready = [&] { return done() || failed(); };
+    const auto ready = [&] { return done() || failed() || alarmed_.load(std::memory_order_seq_cst); };
     for (;;) {
       constexpr SpinBudget kSleep{.pauses = 0, .yield_ns = 0};
-      if (own().doorbell.wait(ready, Deadline::after(kTick), kSleep)) return done() ? Status::ok() : error();
+      own().doorbell.wait(ready, Deadline::after(kTick), kSleep);
+      if (done()) return Status::ok();
+      if (failed()) return error();
+      alarmed_.store(false, std::memory_order_seq_cst);
       on_tick();
     }
   }
@@ -116,6 +120,7 @@ class Group {
   std::shared_ptr<PeerMemory> control_memory_;
   ControlBlock control_;
   std::vector<std::shared_ptr<PeerMemory>> heaps_;
+  std::atomic<bool> alarmed_{false};  // a member has died since somebody has looked
   PeerWatch watch_;
   std::atomic<std::uint64_t> finished_by_all_below_{1};
   std::atomic<std::uint64_t> finished_ahead_{

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "engine/base/fork.h"
@@ -68,17 +69,19 @@ PeerWatch::~PeerWatch() {
   if (in_forked_child()) return;  // closed by the fork guard; the numbers may be others' by now
   for (const Watched& peer : watched_) {
     if (peer.pidfd < 0) continue;
+    DeathWatch::get().remove(peer.ticket);
     forget_in_child(peer.pidfd);
     close(peer.pidfd);
   }
 }
 
-void PeerWatch::add(int rank, int pid) {
+void PeerWatch::add(int rank, int pid, std::function<void()> on_death) {
   if (pid == 0 || pid == getpid()) return;
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0U));
   if (pidfd < 0 && errno != ESRCH) return;
   if (pidfd >= 0) close_in_child(pidfd);
-  watched_.push_back({rank, pid, pidfd});
+  const bool told = pidfd >= 0 && on_death != nullptr;
+  watched_.push_back({rank, pid, pidfd, told ? DeathWatch::get().add(pidfd, std::move(on_death)) : 0});
 }
 
 std::vector<int> PeerWatch::dead() const {

@@ -37,14 +37,14 @@ void write(WaitNoticeRecord& record, const std::string& group, std::uint64_t seq
            std::uint64_t queued_behind, const std::uint64_t* missing) {
   const std::uint32_t version = record.version.load(std::memory_order_relaxed);
   record.version.store(version + 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  record.sequence.store(sequence, std::memory_order_relaxed);
-  record.queued_behind.store(queued_behind, std::memory_order_relaxed);
+  // Released one by one: who sees one of them sees the odd version, too.
+  record.sequence.store(sequence, std::memory_order_release);
+  record.queued_behind.store(queued_behind, std::memory_order_release);
   for (std::size_t i = 0; i < WaitNoticeRecord::kWords; ++i)
-    record.missing[i].store(missing[i], std::memory_order_relaxed);
+    record.missing[i].store(missing[i], std::memory_order_release);
   for (std::size_t i = 0; i < WaitNoticeRecord::kNameBytes; ++i)
     record.group[i].store(i < group.size() && i + 1 < WaitNoticeRecord::kNameBytes ? group[i] : '\0',
-                          std::memory_order_relaxed);
+                          std::memory_order_release);
   record.version.store(version + 2, std::memory_order_release);
 }
 
@@ -75,18 +75,17 @@ std::optional<WaitElsewhere> read_wait_elsewhere(const Member& member, int size)
     const std::uint32_t version = record.version.load(std::memory_order_acquire);
     if (version % 2 != 0) continue;
     out = {};
-    out.sequence = record.sequence.load(std::memory_order_relaxed);
-    out.queued_behind = record.queued_behind.load(std::memory_order_relaxed);
+    out.sequence = record.sequence.load(std::memory_order_acquire);
+    out.queued_behind = record.queued_behind.load(std::memory_order_acquire);
     for (int rank = 0; rank < size; ++rank) {
-      const std::uint64_t word = record.missing[rank / 64].load(std::memory_order_relaxed);
+      const std::uint64_t word = record.missing[rank / 64].load(std::memory_order_acquire);
       if ((word >> (rank % 64) & 1) != 0) out.missing.push_back(rank);
     }
     for (const auto& letter : record.group) {
-      const char c = letter.load(std::memory_order_relaxed);
+      const char c = letter.load(std::memory_order_acquire);
       if (c == '\0') break;
       out.group += c;
     }
-    std::atomic_thread_fence(std::memory_order_acquire);
     if (record.version.load(std::memory_order_relaxed) != version) continue;
     return out.sequence == 0 ? std::nullopt : std::optional<WaitElsewhere>(out);
   }

@@ -18,6 +18,13 @@
 #include "engine/collectives/reduce/reduce_elements-inl.h"
 #include "engine/collectives/reduce/reduce_operations-inl.h"
 
+// The iterations of the loop that follows touch memory of their own.
+#ifdef __clang__
+#define NEURON_NO_LOOP_DEPENDENCES _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define NEURON_NO_LOOP_DEPENDENCES _Pragma("GCC ivdep")
+#endif
+
 namespace neuron {
 namespace {
 
@@ -38,7 +45,7 @@ void reduce_two(const ReduceCall& call) {
   }
   const std::size_t count =
       call.count;  // a copy: the byte stores below may alias anything, in the compiler's eyes
-#pragma GCC ivdep
+  NEURON_NO_LOOP_DEPENDENCES
   for (std::size_t i = 0; i < count; ++i) {
     Acc a = load_at<E>(in0, i);
     Acc b = load_at<E>(in1, i);
@@ -63,7 +70,7 @@ void accumulate(typename E::Acc* __restrict acc, const std::byte* const* inputs,
     in[k] = inputs[k] + begin * sizeof(typename E::Storage);
     if constexpr (Op::kScaled) factor[k] = static_cast<Acc>(factors[k]);
   }
-#pragma GCC ivdep
+  NEURON_NO_LOOP_DEPENDENCES
   for (std::size_t i = 0; i < n; ++i) {
     Acc value = kStart ? Acc{} : acc[i];
 #pragma GCC unroll 4

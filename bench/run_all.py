@@ -40,7 +40,7 @@ BENCHMARKS: dict[str, list[str]] = {
 def machine() -> dict[str, object]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
-    return {"cpu": model, "cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
+    return {"cpu": model, "cpus": os.cpu_count(), "python": platform.python_version()}
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Host time of dist.all_reduce of 8 bytes, with the flight recorder on and off. Starts its own processes:
 
-    python bench/call_cost_bench.py [--repeats N]
+    python bench/call_cost_bench.py [--repeats N] [--json FILE]
 
 One rank, so that nobody is waited for: the time in which the call returns, without that of the stream's thread.
 Processes with and without the recorder take turns; prints the median over the processes of each one's best and median
@@ -10,6 +10,7 @@ round.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -59,6 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--json")
     args = parser.parse_args()
     if args.measure:
         return measure()
@@ -67,9 +69,14 @@ def main() -> None:
     for _ in range(args.repeats):
         for name, size in sizes.items():
             times[name].append(one_process(size))
+    results = {}
     for name, pairs in times.items():
         best, median = (statistics.median(column) for column in zip(*pairs, strict=True))
+        results[f"recorder_{name}"] = {"best_us": best, "median_us": median}
         print(f"all_reduce 8 B, flight recorder {name:>3}: best {best:.2f} us, median {median:.2f} us a call")
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(results, file, indent=1)
     return None
 
 

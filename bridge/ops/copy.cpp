@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "bridge/dispatch/kernel_scope.h"
+#include "bridge/dispatch/tensors_in.h"
 #include "bridge/runtime/alias.h"
 #include "bridge/runtime/allocator.h"
 #include "bridge/runtime/devices.h"
@@ -26,8 +27,6 @@ namespace {
 
 // Sources up to this size are snapshot, so that the host need not wait for the stream.
 constexpr std::size_t kSnapshotBytes = std::size_t{1} << 20;
-
-bool on_device(const at::Tensor& tensor) { return tensor.device().type() == c10::DeviceType::PrivateUse1; }
 
 void copy_now(const at::Tensor& destination, const at::Tensor& source, int threads) {
   const KernelScope scope(threads);

@@ -22,6 +22,28 @@ CollectiveRequest request_of(const DeviceBuffer& buffer) {
   return request;
 }
 
+// Groups "a" and "b" of the same ranks, left at the end.
+struct TwoGroups {
+  TwoGroups(const RankThreads& ranks, std::chrono::nanoseconds timeout)
+      : a(ranks.make_group(named("a", timeout))), b(ranks.make_group(named("b", timeout))) {}
+  ~TwoGroups() {
+    for (const auto* group : {&a, &b}) {
+      for (const auto& member : *group) (void)member->destroy().is_ok();
+    }
+  }
+  TwoGroups(const TwoGroups&) = delete;
+  TwoGroups& operator=(const TwoGroups&) = delete;
+
+  static CommunicatorOptions named(const char* name, std::chrono::nanoseconds timeout) {
+    CommunicatorOptions options;
+    options.group_name = name;
+    options.timeout = timeout;
+    return options;
+  }
+
+  const std::vector<std::shared_ptr<Communicator>> a, b;
+};
+
 struct Outcome {
   Status first, second;
 };
@@ -29,17 +51,12 @@ struct Outcome {
 // Rank 0 calls in group a and then in b; rank 1 the other way round.
 std::vector<Outcome> call_crosswise(std::chrono::nanoseconds timeout, bool on_one_stream) {
   const RankThreads ranks(2);
-  CommunicatorOptions options;
-  options.timeout = timeout;
-  options.group_name = "a";
-  const auto a = ranks.make_group(options);
-  options.group_name = "b";
-  const auto b = ranks.make_group(options);
+  const TwoGroups groups(ranks, timeout);
   std::vector<Outcome> outcomes(2);
   ranks.run([&](RankContext& context) {
     const auto rank = static_cast<std::size_t>(context.rank);
-    Communicator& first = rank == 0 ? *a[rank] : *b[rank];
-    Communicator& second = rank == 0 ? *b[rank] : *a[rank];
+    Communicator& first = rank == 0 ? *groups.a[rank] : *groups.b[rank];
+    Communicator& second = rank == 0 ? *groups.b[rank] : *groups.a[rank];
     const DeviceBuffer buffer = context.buffer(std::size_t{64}), other = context.buffer(std::size_t{64});
     Stream& stream = context.core.default_stream();
     Stream& side = on_one_stream ? stream : context.core.acquire_stream(0);
@@ -49,10 +66,6 @@ std::vector<Outcome> call_crosswise(std::chrono::nanoseconds timeout, bool on_on
     outcomes[rank].second = two.is_ok() ? two.value()->wait(Deadline::after(kPatience)) : two.status();
     (void)context.core.synchronize();
   });
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    (void)a[rank]->destroy().is_ok();
-    (void)b[rank]->destroy().is_ok();
-  }
   return outcomes;
 }
 
@@ -85,17 +98,12 @@ TEST(CrosswiseWaitsTest, OnTwoStreamsTheyAreNone) {
 // names it.
 TEST(CrosswiseWaitsTest, WhereTheHostWaitsTheTimeoutNamesThem) {
   const RankThreads ranks(2);
-  CommunicatorOptions options;
-  options.timeout = std::chrono::seconds(2);
-  options.group_name = "a";
-  const auto a = ranks.make_group(options);
-  options.group_name = "b";
-  const auto b = ranks.make_group(options);
+  const TwoGroups groups(ranks, std::chrono::seconds(2));
   std::vector<Status> outcomes(2);
   ranks.run([&](RankContext& context) {
     const auto rank = static_cast<std::size_t>(context.rank);
     const DeviceBuffer buffer = context.buffer(std::size_t{64});
-    outcomes[rank] = (rank == 0 ? *a[rank] : *b[rank]).run(request_of(buffer));
+    outcomes[rank] = (rank == 0 ? *groups.a[rank] : *groups.b[rank]).run(request_of(buffer));
   });
   EXPECT_EQ(outcomes[0].code(), StatusCode::kTimeout);
   EXPECT_EQ(outcomes[1].code(), StatusCode::kTimeout);
@@ -103,10 +111,6 @@ TEST(CrosswiseWaitsTest, WhereTheHostWaitsTheTimeoutNamesThem) {
   EXPECT_TRUE(all.find("it waits in call #1 of group 'b' for rank 0") != std::string::npos ||
               all.find("it waits in call #1 of group 'a' for rank 1") != std::string::npos)
       << all;
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    (void)a[rank]->destroy().is_ok();
-    (void)b[rank]->destroy().is_ok();
-  }
 }
 
 }  // namespace

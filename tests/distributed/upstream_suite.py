@@ -99,15 +99,10 @@ def _load() -> types.ModuleType:
     _count_as_supported()
 
     def to_device(self: Any, device: Any = None, **_: Any) -> Any:
-        return self.to(
-            torch.device("neuron", torch.neuron.current_device() if device is None else torch.device(device).index)
-        )
+        return self.to("neuron" if device is None else torch.device(device))  # of an index: the accelerator
 
-    def to_device_index(self: Any, device: Any = None, **options: Any) -> Any:
-        return to_device(self, f"neuron:{device}" if isinstance(device, int) else device, **options)
-
-    torch.Tensor.cuda = to_device_index
-    torch.nn.Module.cuda = to_device_index
+    torch.Tensor.cuda = to_device
+    torch.nn.Module.cuda = to_device
     spec = importlib.util.find_spec(MODULE)
     assert spec is not None and spec.origin is not None
     text = Path(spec.origin).read_text()

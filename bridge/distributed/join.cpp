@@ -30,6 +30,21 @@ void tell_and_leave(const GroupIdentity& group, StoreBootstrap& bootstrap, const
   bootstrap.leave_together(group.size, kLimit);
 }
 
+// The Store may live in the process of a member, who may end as soon as it has gone on: no member goes on
+// before all of them are done with the Store.
+void settle(Communicator& communicator, StoreBootstrap& bootstrap, Deadline deadline) {
+  constexpr std::chrono::milliseconds kLookEvery{200};  // thousands of ranks may wait
+  Deadline next_look = Deadline::after(kLookEvery);
+  const auto look = [&] {
+    if (!next_look.passed()) return Status::ok();
+    next_look = Deadline::after(kLookEvery);
+    return bootstrap.announced_failure();
+  };
+  raise_if_error(communicator.assemble(deadline, look));
+  bootstrap.erase_own_keys();
+  raise_if_error(communicator.assemble(deadline, look));
+}
+
 }  // namespace
 
 std::shared_ptr<Communicator> join_group(const GroupIdentity& group,
@@ -50,13 +65,12 @@ std::shared_ptr<Communicator> join_group(const GroupIdentity& group,
   try {
     const int device = admit(group, &bootstrap, was_member(), deadline);
     communicator = make_communicator(group, device, timeout, bootstrap);
-    raise_if_error(bootstrap.meet("ready", group.size, deadline));
+    settle(*communicator, bootstrap, deadline);
   } catch (const std::exception& error) {
     tell_and_leave(group, bootstrap, exception_text(error));
     if (communicator) communicator->abort("the group could not be made");
     throw;
   }
-  bootstrap.erase_own_keys();
   note_joined(communicator);
   return communicator;
 }

@@ -38,9 +38,7 @@ Status StoreBootstrap::set(std::string_view key, std::string_view bytes) {
 Result<std::string> StoreBootstrap::get(std::string_view key, Deadline deadline) {
   try {
     if (auto value = poll(full(key), deadline, /*heed_failure=*/true)) return std::move(*value);
-    if (auto failure = poll(full(kFailureKey), Deadline::after({}), /*heed_failure=*/false)) {
-      return Status(StatusCode::kAborted, std::move(*failure));
-    }
+    if (Status failure = announced_failure(); !failure.is_ok()) return failure;
     return Status(StatusCode::kTimeout, "key '" + std::string(key) + "' did not appear in the Store in time");
   } catch (const std::exception& error) {
     return store_failed(error);
@@ -64,18 +62,13 @@ std::optional<std::string> StoreBootstrap::poll(const std::string& key, Deadline
   }
 }
 
-Status StoreBootstrap::meet(std::string_view key, int size, Deadline deadline) {
-  const std::string open = std::string(key) + "/open";
+Status StoreBootstrap::announced_failure() noexcept {
   try {
-    if (store_->add(full(key), 1) == size) {
-      store_->set(full(open), to_bytes("1"));
-      return Status::ok();
-    }
-  } catch (const std::exception& error) {
-    return store_failed(error);
+    auto failure = poll(full(kFailureKey), Deadline::after({}), /*heed_failure=*/false);
+    return failure ? Status(StatusCode::kAborted, std::move(*failure)) : Status::ok();
+  } catch (const std::exception&) {
+    return Status::ok();
   }
-  const Result<std::string> opened = get(open, deadline);
-  return opened.is_ok() ? Status::ok() : opened.status();
 }
 
 void StoreBootstrap::announce_failure(std::string_view message) noexcept {

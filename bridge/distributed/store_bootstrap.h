@@ -29,8 +29,8 @@ class StoreBootstrap final : public Bootstrap {
   // kAborted when a member has announced a failure, kInternal when the Store cannot be reached.
   Result<std::string> get(std::string_view key, Deadline deadline) override;
 
-  // The last of `size` members that comes here lets all go on.
-  Status meet(std::string_view key, int size, Deadline deadline);
+  // kAborted with the message when a member has announced a failure. A Store that is gone announces nothing.
+  Status announced_failure() noexcept;
 
   // Every failure must be announced: a member that comes late then fails at once, and all count the attempt.
   // The first announcement stays. Never fails: a Store that is gone tells the others by itself.

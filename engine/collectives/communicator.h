@@ -13,10 +13,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "engine/base/deadline.h"
 #include "engine/base/result.h"
 #include "engine/collectives/bootstrap.h"
 #include "engine/collectives/collective.h"
@@ -54,6 +56,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   static Result<std::shared_ptr<Communicator>> create(const CommunicatorOptions& options,
                                                       Bootstrap& bootstrap);
   ~Communicator();
+
+  // Collective: returns when every member has called it as often as this one. Needs no bootstrap, so that the
+  // first member that goes on may end and take the bootstrap with it. `look` is called some 50 times a second
+  // and ends the wait, for all members, with the error that it returns: a member that could not be made can
+  // announce itself only elsewhere. kTimeout and kPeerDied name the ranks.
+  Status assemble(Deadline deadline, const std::function<Status()>& look);
 
   // Enqueues on `stream`, which is one of the core's. Fails only before a number is taken: invalid request,
   // buffer outside the heap, group in error or destroyed. Blocks while the stream is a full run-ahead ahead.

@@ -77,6 +77,43 @@ TEST(CommunicatorTest, WorkTellsWhatWasSubmittedAndWhenItRan) {
   });
 }
 
+Status nothing_found() { return Status::ok(); }
+
+TEST(CommunicatorTest, NobodyLeavesAnAssemblyBeforeAllHaveCome) {
+  const RankThreads ranks(4);
+  std::atomic<int> came{0};
+  ranks.run([&](RankContext& context) {
+    for (int turn = 1; turn <= 50; ++turn) {
+      if (turn % 4 == context.rank) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ++came;
+      must(context.communicator.assemble(Deadline::after(kPatience), nothing_found));
+      EXPECT_GE(came.load(), 4 * turn);
+    }
+    EXPECT_EQ(context.communicator.next_sequence(), 1U);
+  });
+}
+
+TEST(CommunicatorTest, AnAssemblyNamesWhoDoesNotCome) {
+  const RankThreads ranks(3);
+  const Status late =
+      ranks.communicator(1).assemble(Deadline::after(std::chrono::milliseconds(50)), nothing_found);
+  EXPECT_EQ(late.code(), StatusCode::kTimeout);
+  EXPECT_NE(late.message().find("rank 0, rank 2 did not come in time"), std::string::npos) << late.message();
+}
+
+TEST(CommunicatorTest, WhatIsFoundElsewhereEndsAnAssemblyOnAllMembers) {
+  const RankThreads ranks(3);
+  ranks.run([](RankContext& context) {
+    if (context.rank == 2) return;
+    const auto look = [&] {
+      return context.rank == 0 ? Status(StatusCode::kAborted, "rank 2 has no memory") : Status::ok();
+    };
+    const Status told = context.communicator.assemble(Deadline::after(kPatience), look);
+    EXPECT_EQ(told.code(), StatusCode::kAborted);
+    EXPECT_NE(told.message().find("rank 2 has no memory"), std::string::npos) << told.message();
+  });
+}
+
 TEST(CommunicatorTest, AnInvalidRequestTakesNoNumber) {
   const RankThreads ranks(2);
   ranks.run([](RankContext& context) {

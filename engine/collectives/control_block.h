@@ -67,6 +67,7 @@ struct WaitNoticeRecord {
 struct Member {
   alignas(2 * kCacheLine) std::atomic<MemberState> state;
   std::atomic<std::int32_t> pid;
+  std::atomic<std::uint64_t> assemblies;  // how often this rank has come to Communicator::assemble()
   // Read by whoever may have to wake this rank, written only around a sleep.
   alignas(kCacheLine) SharedWakeWord doorbell;
   // Every number below has been finished by this rank.

@@ -115,6 +115,17 @@ const RankProgram kNeverCreates("never_creates", [](RankProcess& self) {
   return kWrong;
 });
 
+// Rank 1 never comes to the second assembly; rank 0 tells what became of the wait.
+const RankProgram kAssembles("assembles", [](RankProcess& self) {
+  const auto group = self.join();
+  const auto nothing_found = [] { return Status::ok(); };
+  const Status first = group->assemble(Deadline::after(std::chrono::seconds(60)), nothing_found);
+  if (!first.is_ok()) return report(first);
+  self.set_mark("joined-" + std::to_string(self.rank));
+  if (self.rank == 1) self.wait_for_mark("never");
+  return report(group->assemble(Deadline::after(std::chrono::seconds(60)), nothing_found));
+});
+
 void expect_in(const std::string& message, const std::string& part) {
   EXPECT_NE(message.find(part), std::string::npos) << "no \"" << part << "\" in: " << message;
 }
@@ -164,6 +175,8 @@ TEST(ProcessFaultsTest, AKilledRankIsNamedWhenItDiesAmongLargeCopies) {
 }
 
 TEST(ProcessFaultsTest, AKilledRankIsNamedToWhoWaitsForItsMessages) { expect_death_is_told("messages", 3); }
+
+TEST(ProcessFaultsTest, AKilledRankIsNamedToWhoWaitsForItToAssemble) { expect_death_is_told("assembles", 3); }
 
 TEST(ProcessFaultsTest, AnExitIsNamedWithItsCode) {
   RankProcesses ranks("leaves", 3);

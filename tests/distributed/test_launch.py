@@ -245,6 +245,36 @@ except dist.DistBackendError as error:
     assert [r.stdout.strip() for r in run.ranks] == ["named", "named", ""], run.describe()
 
 
+def test_the_rank_that_has_the_store_may_end_first() -> None:
+    # Rank 1's answers from the Store take so long that rank 0 has ended before it would ask again.
+    script = """
+import os, time, torch, torch.distributed as dist
+
+class Slow(dist.Store):
+    def __init__(self, store):
+        super().__init__()
+        self.store = store
+
+    def slow(name):
+        def call(self, *args):
+            result = getattr(self.store, name)(*args)
+            time.sleep(0.3)
+            return result
+        return call
+
+    set, get, add, check = slow("set"), slow("get"), slow("add"), slow("check")
+    wait, delete_key = slow("wait"), slow("delete_key")
+
+rank = int(os.environ["RANK"])
+store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), 2, rank == 0)
+dist.init_process_group("neuron", store=Slow(store) if rank == 1 else store, rank=rank, world_size=2)
+dist.destroy_process_group()
+os._exit(0)
+"""
+    run = run_ranks(script, 2).check()
+    assert not any("Store" in rank.stderr for rank in run.ranks), run.describe()
+
+
 def test_a_program_may_end_without_destroying_its_group() -> None:
     script = MINIMAL.replace("dist.destroy_process_group()", "")
     run_ranks(script, 2).check()

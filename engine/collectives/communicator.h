@@ -33,8 +33,10 @@ namespace neuron {
 struct CommunicatorTuning {
   // Work is claimed in segments of about this many bytes.
   std::size_t segment_bytes = std::size_t{256} << 10;
-  // A rank's contribution up to this many bytes goes through the control block, in one flag round.
-  std::size_t inline_bytes = 256;
+  // Two ranks' contributions of up to this many bytes each go through the control block, in one flag round.
+  // Every rank then does all of the arithmetic, so that more ranks have a lower limit: two n-ths of it, but
+  // not below 256.
+  std::size_t inline_bytes = 4096;
 };
 
 struct CommunicatorOptions {

@@ -183,7 +183,8 @@ class Execution {
         .root = static_cast<std::size_t>(request_.root),
         .element_bytes = dtype_size(request_.dtype),
         .kernel = request_.op == ReduceOp::kNone ? nullptr : find_reduce_kernel(request_.dtype, request_.op),
-        .parties = parties_};
+        .parties = parties_,
+        .copies = CopyTarget::kCached};
   }
 
   // ---- small messages ----
@@ -201,7 +202,9 @@ class Execution {
 
   Status run_lanes() {
     const Algorithm& algorithm = select_algorithm(request_.kind);
-    const Collective all = collective();
+    Collective all = collective();
+    const std::size_t own_elements = algorithm.lane_elements(all, static_cast<std::size_t>(group_.rank()));
+    all.copies = copy_target(own_elements * all.element_bytes * size_);
     const std::size_t line = std::max<std::size_t>(kCacheLine / all.element_bytes, 1);
     const std::size_t segment =
         std::max<std::size_t>(control_.geometry().segment_bytes / all.element_bytes / line * line, line);

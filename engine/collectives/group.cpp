@@ -23,10 +23,17 @@ namespace {
 constexpr std::uint32_t kSlots = 32;
 static_assert(kSlots <= 64, "finished_ahead_ has a bit for each slot");
 
+std::size_t inline_limit(const CommunicatorOptions& options) {
+  constexpr std::size_t kAlways = 256;
+  const std::size_t limit = options.tuning.inline_bytes;
+  const std::size_t share = 2 * limit / static_cast<std::size_t>(std::max(options.size, 2));
+  return std::max(share, std::min(limit, kAlways));
+}
+
 ControlGeometry geometry_of(const CommunicatorOptions& options) {
   return {.size = static_cast<std::uint32_t>(options.size),
           .slots = kSlots,
-          .inline_bytes = options.tuning.inline_bytes,
+          .inline_bytes = inline_limit(options),
           .segment_bytes = options.tuning.segment_bytes};
 }
 

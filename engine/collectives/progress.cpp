@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "engine/base/check.h"
+#include "engine/collectives/algorithms/block_copy.h"
 
 namespace neuron {
 
@@ -225,7 +226,8 @@ bool Progress::advance(Transfer& transfer) {
     const std::byte* const from = message.eager
                                       ? message.payload.data()
                                       : group_.heap_base(message.source) + message.offset + transfer.done;
-    if (turn != 0) std::memcpy(static_cast<std::byte*>(receive.request.buffer) + transfer.done, from, turn);
+    std::byte* const to = static_cast<std::byte*>(receive.request.buffer) + transfer.done;
+    if (turn != 0) copy_block(from, to, turn, copy_target(nbytes));
     transfer.done += turn;
     if (transfer.done < nbytes) return false;
   }

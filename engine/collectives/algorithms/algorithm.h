@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/collectives/algorithms/block_copy.h"
 #include "engine/collectives/collective.h"
 #include "engine/collectives/reduce/reduce.h"
 
@@ -35,6 +36,7 @@ struct Collective {
   std::size_t element_bytes;
   ReduceKernel kernel;   // reductions only
   const Party* parties;  // by rank
+  CopyTarget copies = CopyTarget::kCached;
 
   Part input_part(std::size_t rank, std::size_t part) const {
     const Party& party = parties[rank];

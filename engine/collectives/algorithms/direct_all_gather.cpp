@@ -25,7 +25,7 @@ void run(const Collective& c, std::size_t lane, std::size_t begin, std::size_t e
     std::byte* const output = c.output_part(rank, lane).data;
     if (output != nullptr && output != input) targets[target_count++] = output + offset;
   }
-  copy_to_all(input + offset, targets, target_count, (end - begin) * c.element_bytes);
+  copy_to_all(input + offset, targets, target_count, (end - begin) * c.element_bytes, c.copies);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ void run(const Collective& c, std::size_t lane, std::size_t begin, std::size_t e
     std::byte* const to = c.output_part(part, lane).data;
     if (low < high && to != nullptr && to != from.data) {
       const std::size_t offset = (low - first) * c.element_bytes;
-      copy_block(from.data + offset, to + offset, (high - low) * c.element_bytes);
+      copy_block(from.data + offset, to + offset, (high - low) * c.element_bytes, c.copies);
     }
     first += from.count;
   }

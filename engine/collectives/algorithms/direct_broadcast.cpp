@@ -27,7 +27,7 @@ void run(const Collective& c, std::size_t lane, std::size_t begin, std::size_t e
     std::byte* const output = c.parties[rank].output;
     if (output != nullptr && output != root.input) targets[target_count++] = output + offset;
   }
-  copy_to_all(root.input + offset, targets, target_count, (end - begin) * c.element_bytes);
+  copy_to_all(root.input + offset, targets, target_count, (end - begin) * c.element_bytes, c.copies);
 }
 
 }  // namespace

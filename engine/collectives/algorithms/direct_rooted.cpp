@@ -14,7 +14,7 @@ namespace {
 void copy(const Collective& c, const std::byte* from, std::byte* to, std::size_t begin, std::size_t end) {
   if (from == to || to == nullptr) return;
   const std::size_t offset = begin * c.element_bytes;
-  copy_block(from + offset, to + offset, (end - begin) * c.element_bytes);
+  copy_block(from + offset, to + offset, (end - begin) * c.element_bytes, c.copies);
 }
 
 std::size_t gather_elements(const Collective& c, std::size_t lane) {

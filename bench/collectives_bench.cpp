@@ -11,24 +11,28 @@
 //     --pin          rank r stays on processor r
 //     --stream       submit to a stream and wait (default: run on the caller's thread)
 //     --bare         also time a plain loop over the same bytes, in alternation (threads only)
+//     --mpi          under mpirun: its processes are the ranks, and MPI is timed, too, in alternation
 //     --inline BYTES, --segment BYTES   tuning
 //     --json FILE    write the rows there too
 //
 // A row: size of the larger of one rank's input and output, elements, dtype, then the time of the slowest
 // rank: best, median and 99th percentile over the batches, in microseconds; algbw and busbw of the median in
-// GB/s; wrong elements; with --bare the plain loop's median and its ratio to ours (1 = as fast, below 1 =
-// slower).
+// GB/s; wrong elements; with a peer (--bare or --mpi) its median, and the median over the pairs of batches of
+// its time divided by ours (above 1: we are faster).
 #include <sched.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "bench/bare_loops.h"
+#include "bench/mpi_peer.h"
 #include "engine/base/env.h"
 #include "engine/measure/names.h"
 #include "engine/measure/prepared_operation.h"
@@ -47,7 +51,7 @@ struct Options {
   DType dtype = DType::kFloat32;
   int ranks = 2;
   int batches = 15, warmup = 2;
-  bool processes = false, stream = false, bare = false, pin = false;
+  bool processes = false, stream = false, bare = false, mpi = false, pin = false;
   std::string json;
   CommunicatorTuning tuning;
 };
@@ -106,6 +110,8 @@ Options parse(int argc, char** argv) {
       options.stream = true;
     else if (name == "--bare")
       options.bare = true;
+    else if (name == "--mpi")
+      options.mpi = true;
     else if (name == "--inline")
       options.tuning.inline_bytes = parse_size(value());
     else if (name == "--segment")
@@ -118,7 +124,7 @@ Options parse(int argc, char** argv) {
       stop("unknown option " + name +
            "; the options are described at the top of bench/collectives_bench.cpp");
   }
-  if (options.bare && options.processes) stop("--bare works with threads only");
+  if (options.bare && (options.processes || options.mpi)) stop("--bare works with threads only");
   return options;
 }
 
@@ -128,7 +134,7 @@ std::vector<std::byte*> shared_inputs, shared_outputs;
 struct Row {
   Operation operation;
   std::size_t bytes, count;
-  SampleStatistics ours, bare;
+  std::vector<double> ours, peer;  // peer: empty without one
   std::uint64_t wrong;
 };
 
@@ -141,6 +147,24 @@ bool runs_in_place(Operation operation) {
 int calls_for(std::size_t bytes) {
   if (bytes > std::size_t{256} << 10) return 1;
   return bytes <= 16384 ? 200 : 20;
+}
+
+// What is timed beside ours; empty: nothing.
+using PeerRun = std::function<void()>;
+
+PeerRun bare_loop(const OperationSpec& spec, std::size_t rank) {
+  const std::optional<CollectiveKind> kind = collective_of(spec.operation);
+  if (!kind) return {};  // send_receive
+  return [=] { run_bare_loop(*kind, spec.dtype, rank, shared_inputs, shared_outputs, spec.count); };
+}
+
+PeerRun mpi_run(const RankMember& member, const OperationSpec& spec) {
+  const auto operation = std::make_shared<MpiOperation>(spec, member.rank(), runs_in_place(spec.operation));
+  operation->run();
+  if (operation->count_wrong() != 0)
+    stop(std::string("MPI's result is wrong: ") + operation_name(spec.operation));
+  operation->clear_input();
+  return [operation] { operation->run(); };
 }
 
 Row measure(const Options& options, const RankMember& member, Operation operation, std::size_t size) {
@@ -159,33 +183,37 @@ Row measure(const Options& options, const RankMember& member, Operation operatio
   prepared.run();
   const std::uint64_t wrong = member.total(prepared.count_wrong());
   prepared.clear_input();
-  // send_receive has no bare loop.
-  const std::optional<CollectiveKind> bare_kind = options.bare ? collective_of(operation) : std::nullopt;
-  std::vector<double> ours, bare;
+  PeerRun peer;
+  if (options.bare) peer = bare_loop(spec, rank);
+  if (options.mpi) peer = mpi_run(member, spec);
+  Row row{operation, size, spec.count, {}, {}, wrong};
   for (int batch = -options.warmup; batch < options.batches; ++batch) {
     const double time = time_batch(member, calls_for(size), [&] { prepared.run(); });
-    double plain = 0;
-    if (bare_kind) {
-      plain = time_batch(member, calls_for(size), [&] {
-        run_bare_loop(*bare_kind, spec.dtype, rank, shared_inputs, shared_outputs, spec.count);
-      });
-    }
+    const double peer_time = peer ? time_batch(member, calls_for(size), peer) : 0;
     if (batch < 0) continue;
-    ours.push_back(time);
-    bare.push_back(plain);
+    row.ours.push_back(time);
+    if (peer) row.peer.push_back(peer_time);
   }
   member.barrier();
-  return {operation, size, spec.count, SampleStatistics(ours), SampleStatistics(bare), wrong};
+  return row;
+}
+
+double median_ratio(const Row& row) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < row.peer.size(); ++i) ratios.push_back(row.peer[i] / row.ours[i]);
+  return SampleStatistics(ratios).percentile(50);
 }
 
 void print_row(const Options& options, const Row& row, std::FILE* json) {
-  const double best = row.ours.percentile(0), median = row.ours.percentile(50), p99 = row.ours.percentile(99);
-  const double bare = row.bare.percentile(50);
+  const SampleStatistics ours(row.ours);
+  const double best = ours.percentile(0), median = ours.percentile(50), p99 = ours.percentile(99);
   const double algbw = static_cast<double>(row.bytes) / median / 1000;
   const double busbw = algbw * bus_factor(row.operation, options.ranks);
+  const double peer = row.peer.empty() ? 0 : SampleStatistics(row.peer).percentile(50);
+  const double ratio = row.peer.empty() ? 0 : median_ratio(row);
   std::printf("%12zu %12zu %9s %10.2f %10.2f %10.2f %8.2f %8.2f %6zu", row.bytes, row.count,
               dtype_name(options.dtype), best, median, p99, algbw, busbw, row.wrong);
-  if (options.bare) std::printf(" %10.2f %6.2f", bare, bare / median);
+  if (!row.peer.empty()) std::printf(" %10.2f %6.2f", peer, ratio);
   std::printf("\n");
   std::fflush(stdout);
   if (json == nullptr) return;
@@ -193,9 +221,9 @@ void print_row(const Options& options, const Row& row, std::FILE* json) {
       json,
       "{\"op\": \"%s\", \"size\": %zu, \"count\": %zu, \"dtype\": \"%s\", \"ranks\": %d, \"best_us\": %.3f, "
       "\"median_us\": %.3f, \"p99_us\": %.3f, \"algbw\": %.3f, \"busbw\": %.3f, \"wrong\": %zu, "
-      "\"bare_us\": %.3f}\n",
+      "\"peer_us\": %.3f, \"ratio\": %.3f}\n",
       operation_name(row.operation), row.bytes, row.count, dtype_name(options.dtype), options.ranks, best,
-      median, p99, algbw, busbw, row.wrong, bare);
+      median, p99, algbw, busbw, row.wrong, peer, ratio);
 }
 
 void pin_to(int processor) {
@@ -220,7 +248,9 @@ bool run_rank(const Options& options, int rank, Bootstrap& bootstrap) {
                   operation_name(operation), options.ranks, options.processes ? "processes" : "threads",
                   options.stream ? "on a stream" : "on the caller's thread", "size(B)", "count", "type",
                   "best(us)", "p50(us)", "p99(us)", "algbw", "busbw", "#wrong",
-                  options.bare ? "   bare(us)  ratio" : "");
+                  options.bare  ? "   bare(us)  ratio"
+                  : options.mpi ? "    MPI(us)  ratio"
+                                : "");
     }
     const bool sized = operation != Operation::kBarrier;
     for (std::size_t size = sized ? options.smallest : 1; size <= (sized ? options.largest : 1);
@@ -234,18 +264,40 @@ bool run_rank(const Options& options, int rank, Bootstrap& bootstrap) {
   return good;
 }
 
-}  // namespace
-}  // namespace neuron
+void make_room(int ranks) {
+  shared_inputs.resize(static_cast<std::size_t>(ranks));
+  shared_outputs.resize(static_cast<std::size_t>(ranks));
+}
 
-int main(int argc, char** argv) {
-  using namespace neuron;
-  const Options options = parse(argc, argv);
-  shared_inputs.resize(static_cast<std::size_t>(options.ranks));
-  shared_outputs.resize(static_cast<std::size_t>(options.ranks));
+// Each process is a rank of mpirun's.
+int run_under_mpi(Options options) {
+  const MpiJob job;
+  options.ranks = job.ranks();
+  options.processes = true;
+  make_room(options.ranks);
+  DirectoryBootstrap bootstrap(job.directory());
+  return run_rank(options, job.rank(), bootstrap) ? 0 : 1;
+}
+
+int run_on_own_ranks(const Options& options) {
+  make_room(options.ranks);
   RankLaunch launch;
   launch.program = "collectives_bench";
   launch.ranks = options.ranks;
   launch.processes = options.processes;
   const auto body = [&](int rank, Bootstrap& bootstrap) { return run_rank(options, rank, bootstrap); };
   return run_ranks(launch, body) ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace neuron
+
+int main(int argc, char** argv) {
+  using namespace neuron;
+  const Options options = parse(argc, argv);
+  try {
+    return options.mpi ? run_under_mpi(options) : run_on_own_ranks(options);
+  } catch (const std::exception& error) {
+    stop(error.what());
+  }
 }

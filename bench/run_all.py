@@ -27,13 +27,22 @@ BENCHMARKS: dict[str, list[str]] = {
     "memory": [sys.executable, "bench/memory_bench.py"],
     "ddp_step_2_ranks": [*TORCHRUN, "--nproc-per-node=2", "bench/ddp_step_bench.py"],
     "ddp_step_4_ranks": [*TORCHRUN, "--nproc-per-node=4", "bench/ddp_step_bench.py"],
-    "torch_collectives": [
-        *TORCHRUN,
-        "--nproc-per-node=2",
-        "bench/torch_collectives_bench.py",
-        "--largest",
-        str(256 << 20),
-    ],
+    "torch_collectives": [*TORCHRUN, "--nproc-per-node=2", "bench/torch_collectives_bench.py"],
+    **{
+        f"torch_collectives_{ranks}_ranks": [
+            *TORCHRUN,
+            f"--nproc-per-node={ranks}",
+            "bench/torch_collectives_bench.py",
+            "--smallest",
+            str(1 << 20),
+            "--largest",
+            str(16 << 20),
+            "--rounds",
+            "3",
+        ]
+        for ranks in (4, 8, 16)
+    },
+    "open_mpi": [sys.executable, "bench/open_mpi_bench.py"],
 }
 
 

@@ -25,11 +25,13 @@ inline std::uint32_t bits_of_float(float value) {
 
 inline float bf16_to_float(std::uint16_t x) { return float_of_bits(std::uint32_t{x} << 16); }
 
-// Round to nearest even; every NaN becomes 0x7FC0.
-inline std::uint16_t float_to_bf16(float value) {
+// Round to nearest even; every NaN becomes 0x7FC0. The result is in the upper half, below it are leftovers.
+inline std::uint32_t float_to_upper_bf16(float value) {
   const std::uint32_t bits = bits_of_float(value);
-  const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-  return static_cast<std::uint16_t>(value != value ? 0x7FC0u : rounded);
+  return value != value ? 0x7FC00000u : bits + 0x7FFFu + ((bits >> 16) & 1u);
+}
+inline std::uint16_t float_to_bf16(float value) {
+  return static_cast<std::uint16_t>(float_to_upper_bf16(value) >> 16);
 }
 
 inline float fp16_to_float(std::uint16_t x) {

@@ -41,6 +41,15 @@ struct BFloat16Element {
   using Acc = float;
   static Acc load(Storage x) { return bf16_to_float(x); }
   static Storage store(Acc x) { return float_to_bf16(x); }
+
+  // Two neighbours in one word. Each is a float once the other is masked or shifted out, so that no vector
+  // has to be widened and narrowed again.
+  using Pair = std::uint32_t;
+  static Acc low(Pair x) { return float_of_bits(x << 16); }
+  static Acc high(Pair x) { return float_of_bits(x & 0xFFFF0000u); }
+  static Pair join(Acc low, Acc high) {
+    return float_to_upper_bf16(low) >> 16 | (float_to_upper_bf16(high) & 0xFFFF0000u);
+  }
 };
 
 struct Float16Element {

@@ -17,47 +17,12 @@
 #include "engine/collectives/reduce/reduce.h"
 #include "engine/collectives/reduce/reduce_elements-inl.h"
 #include "engine/collectives/reduce/reduce_operations-inl.h"
-
-// The iterations of the loop that follows touch memory of their own.
-#ifdef __clang__
-#define NEURON_NO_LOOP_DEPENDENCES _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define NEURON_NO_LOOP_DEPENDENCES _Pragma("GCC ivdep")
-#endif
+#include "engine/collectives/reduce/reduce_two-inl.h"
 
 namespace neuron {
 namespace {
 
 constexpr std::size_t kBlockBytes = 8192;
-
-// Outputs may be the inputs, at the same index only: no dependence from one iteration to another.
-template <typename E, typename Op, int kOutputs>
-void reduce_two(const ReduceCall& call) {
-  using Acc = typename E::Acc;
-  const std::byte* const in0 = call.inputs[0];
-  const std::byte* const in1 = call.inputs[1];
-  std::byte* const out0 = call.outputs[0];
-  std::byte* const out1 = call.outputs[kOutputs - 1];
-  [[maybe_unused]] Acc factor0{}, factor1{};
-  if constexpr (Op::kScaled) {
-    factor0 = static_cast<Acc>(call.factors[0]);
-    factor1 = static_cast<Acc>(call.factors[1]);
-  }
-  const std::size_t count =
-      call.count;  // a copy: the byte stores below may alias anything, in the compiler's eyes
-  NEURON_NO_LOOP_DEPENDENCES
-  for (std::size_t i = 0; i < count; ++i) {
-    Acc a = load_at<E>(in0, i);
-    Acc b = load_at<E>(in1, i);
-    if constexpr (Op::kScaled) {
-      a = a * factor0;
-      b = b * factor1;
-    }
-    const typename E::Storage x = E::store(Op::finish(Op::apply(a, b), 2));
-    std::memcpy(out0 + i * sizeof x, &x, sizeof x);
-    if constexpr (kOutputs == 2) std::memcpy(out1 + i * sizeof x, &x, sizeof x);
-  }
-}
 
 // acc = [acc op] in_first op … , `kInputs` of them.
 template <typename E, typename Op, bool kStart, std::size_t kInputs>
@@ -147,7 +112,10 @@ void reduce_blocks(const ReduceCall& call) {
 
 template <typename E, typename Op>
 void reduce(const ReduceCall& call) {
-  if constexpr (!E::kByBlock) {
+  if constexpr (kHasPairs<E>) {
+    if (call.input_count == 2 && call.output_count == 1) return reduce_two_in_pairs<E, Op, 1>(call);
+    if (call.input_count == 2 && call.output_count == 2) return reduce_two_in_pairs<E, Op, 2>(call);
+  } else if constexpr (!E::kByBlock) {
     if (call.input_count == 2 && call.output_count == 1) return reduce_two<E, Op, 1>(call);
     if (call.input_count == 2 && call.output_count == 2) return reduce_two<E, Op, 2>(call);
   }

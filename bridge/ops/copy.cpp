@@ -139,6 +139,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   TORCH_CHECK(self.layout() == at::kStrided && source.layout() == at::kStrided,
               "neuron: copy_ takes strided tensors, got ", self.layout(), " and ", source.layout());
   at::assert_no_internal_overlap(self);
+  at::assert_no_partial_overlap(self, source);
   copy_between(self, *at::expand_inplace(self, source, "copy_"), non_blocking);
   return self;
 }

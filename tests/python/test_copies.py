@@ -148,6 +148,9 @@ def test_copy_onto_overlapping_self() -> None:
         square = torch.arange(9.0, device=device).view(3, 3)
         square.copy_(square.clone().t())
         assert square.tolist() == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+        for target, source in ((data[0:4], data[1:5]), (square, square.t()), (data[0], data[0:2])):
+            with pytest.raises(RuntimeError, match="refer to a single memory location|must match"):
+                target.copy_(source)
     with pytest.raises(RuntimeError):
         torch.zeros(3, device="neuron").expand(2, 3).copy_(torch.ones(2, 3))
 

@@ -4,6 +4,8 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 
+#include <algorithm>
+
 #include "bridge/dispatch/call_key.h"
 #include "bridge/dispatch/kernel_scope.h"
 #include "bridge/dispatch/op_counters.h"
@@ -13,6 +15,7 @@
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/generator.h"
 #include "bridge/runtime/inline_policy.h"
+#include "bridge/runtime/storage.h"
 #include "bridge/runtime/streams.h"
 #include "engine/base/env.h"
 
@@ -20,17 +23,18 @@ namespace neuron::bridge {
 
 namespace {
 
-// The kernel would check these itself, but aliases hide that two tensors share a storage.
-bool written_overlaps_partially(const CallKey& key) {
+// The kernel would check these itself, but aliases hide that two tensors share a storage. Pointwise operators take
+// an operand that is the result, element for element; others have their own answer to that.
+bool written_overlaps(const OpInfo& info, const CallKey& key) {
   for (const TensorArgument& written : key.tensors) {
     if (!written.written) continue;
     const auto* storage = written.tensor->storage().unsafeGetStorageImpl();
     for (const TensorArgument& other : key.tensors) {
       if (&other == &written || other.tensor->storage().unsafeGetStorageImpl() != storage) continue;
-      if (at::get_overlap_status(written.tensor->unsafeGetTensorImpl(),
-                                 other.tensor->unsafeGetTensorImpl()) == at::MemOverlapStatus::Partial) {
-        return true;
-      }
+      const auto overlap =
+          at::get_overlap_status(written.tensor->unsafeGetTensorImpl(), other.tensor->unsafeGetTensorImpl());
+      if (overlap == at::MemOverlapStatus::Partial) return true;
+      if (overlap == at::MemOverlapStatus::Full && !info.pointwise) return true;
     }
   }
   return false;
@@ -112,14 +116,36 @@ void submit(const PlanPtr& plan, const CallKey& key, torch::jit::Stack& stack) {
   if (env().launch_blocking) synchronize(stream);
 }
 
+// A structured operator's meta function is its kernel's own; an operator that writes its arguments has nothing
+// to be wrong about unless it resizes them. Of pointwise operators torch has meta functions in Python, too, which
+// widen low precision first and lose the order of the dimensions with it.
+bool needs_rehearsal(const Plan& plan, const CallKey& key) {
+  const OpInfo& info = plan.info;
+  if (info.style == OutputStyle::kWritesArguments) return !plan.resizes.empty();
+  if (!info.structured) return true;
+  return info.pointwise && std::any_of(key.tensors.begin(), key.tensors.end(), [](const auto& argument) {
+           const at::Tensor& tensor = *argument.tensor;
+           return at::isReducedFloatingType(tensor.scalar_type()) && !tensor.is_contiguous();
+         });
+}
+
+// The kernel finds its operand resized then, and has its own answer to that.
+bool resizes_an_operand(const Plan& plan, const CallKey& key, const torch::jit::Stack& stack) {
+  const std::size_t first = stack.size() - plan.info.arguments.size();
+  return std::any_of(plan.resizes.begin(), plan.resizes.end(), [&](const Resize& resize) {
+    const at::Tensor& out = stack[first + resize.argument].toTensor();
+    return std::count_if(key.tensors.begin(), key.tensors.end(),
+                         [&](const TensorArgument& argument) { return argument.tensor->is_same(out); }) > 1;
+  });
+}
+
 // True when an out= argument was given the size that the call makes of it, so that the call has another key
 // now.
 bool resized_outputs(const Plan& plan, const torch::jit::Stack& stack) {
   const std::size_t first = stack.size() - plan.info.arguments.size();
   for (const Resize& resize : plan.resizes) {
     const at::Tensor& out = stack[first + resize.argument].toTensor();
-    out.resize_(resize.sizes);
-    if (!resize.strides.empty()) out.as_strided_(resize.sizes, resize.strides);
+    resize_out(out, resize.sizes, resize.strides);
   }
   return !plan.resizes.empty();
 }
@@ -135,13 +161,15 @@ void execute(const OpInfo& info, PlanCache& cache, torch::jit::Stack& stack) {
   PlanPtr plan = cache.find(key);
   if (!plan) {
     plan = make_plan(info, key, stack);
-    if (plan->asynchronous && !info.structured && info.style != OutputStyle::kWritesArguments)
-      rehearse(*plan, stack);
+    if (plan->asynchronous && needs_rehearsal(*plan, key)) rehearse(*plan, stack);
     cache.insert(key, plan);
   }
   if (!plan->asynchronous) return execute_drained(info, plan->reason, stack);
+  if (resizes_an_operand(*plan, key, stack)) {
+    return execute_drained(info, "an out= argument that changes its size is an operand, too", stack);
+  }
   if (resized_outputs(*plan, stack)) return execute(info, cache, stack);
-  if (info.style == OutputStyle::kWritesArguments && written_overlaps_partially(key)) {
+  if (info.style == OutputStyle::kWritesArguments && written_overlaps(info, key)) {
     return execute_drained(info, "an argument to be written to overlaps with another", stack);
   }
   submit(plan, key, stack);

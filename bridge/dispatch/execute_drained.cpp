@@ -12,10 +12,12 @@
 #include "bridge/dispatch/kernel_scope.h"
 #include "bridge/dispatch/op_counters.h"
 #include "bridge/dispatch/tensors_in.h"
+#include "bridge/dispatch/unsupported.h"
 #include "bridge/runtime/alias.h"
 #include "bridge/runtime/allocator.h"
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/generator.h"
+#include "bridge/runtime/storage.h"
 #include "bridge/runtime/streams.h"
 
 namespace neuron::bridge {
@@ -44,13 +46,14 @@ class CallOnHost {
     return mapped ? *std::move(mapped) : value;
   }
 
+  void settle_aliases() {
+    for (auto& [device, host] : aliases_) restore_lazy_bits(host, device.is_conj(), device.is_neg());
+  }
+
   // out= arguments that the kernel gave another size get its strides, too.
   void finish_outputs() {
     for (auto& [device, host] : outputs_) {
-      if (device.sizes() != host.sizes()) {
-        device.resize_(host.sizes());
-        if (host.is_non_overlapping_and_dense()) device.as_strided_(host.sizes(), host.strides());
-      }
+      if (device.sizes() != host.sizes()) resize_out(device, host.sizes(), host.strides());
       device.copy_(host);
     }
   }
@@ -63,8 +66,7 @@ class CallOnHost {
 
   void note(const at::Tensor& tensor) {
     if (!on_device(tensor)) return;
-    TORCH_CHECK(tensor.layout() == at::kStrided, info_.name, ": ", tensor.layout(),
-                " tensors are not supported on neuron; use a strided tensor, or .cpu()");
+    check_plain(info_.name, tensor);
     TORCH_CHECK(device_ < 0 || device_ == tensor.device().index(), info_.name,
                 ": Expected all tensors to be on the same device, but found at least two devices, neuron:",
                 static_cast<int>(device_), " and ", tensor.device(), "!");
@@ -91,6 +93,10 @@ class CallOnHost {
                                           tensor.options().device(at::kCPU).pinned_memory(false));
       outputs_.emplace_back(tensor, host);
       return host;
+    }
+    // Kernels ask whether a result is the operand itself.
+    for (const auto& [device, known] : aliases_) {
+      if (device.is_same(tensor)) return known;
     }
     at::Tensor alias = make_alias(tensor);
     alias.unsafeGetTensorImpl()->set_storage_keep_dtype(shared_storage(tensor));
@@ -120,6 +126,7 @@ class CallOnHost {
 
   at::Tensor to_device(const at::Tensor& result) {
     if (!result.defined() || !result.device().is_cpu()) return result;
+    check_plain(info_.name, result);
     for (const auto& [device, host] : outputs_) {
       if (host.is_same(result)) return device;
     }
@@ -131,6 +138,7 @@ class CallOnHost {
         return device.as_strided(result.sizes(), result.strides(), result.storage_offset());
       }
     }
+    if (result.is_conj() || result.is_neg()) return to_device(result.resolve_conj().resolve_neg());
     at::Tensor copy = at::empty_strided(result.sizes(), result.strides(),
                                         result.options().device(neuron_device(device_)).requires_grad(false));
     const std::size_t nbytes = extent_bytes(result.sizes(), result.strides(), result.itemsize());
@@ -180,12 +188,14 @@ void check_devices(const OpInfo& info, const torch::jit::Stack& stack) {
 
 void execute_drained(const OpInfo& info, const char* reason, torch::jit::Stack& stack) {
   check_devices(info, stack);
+  check_has_cpu_kernel(info);
   CallOnHost call(info, stack);
   count_drained(info.name, reason);
   torch::jit::Stack& values = call.arguments();
   {
     const KernelScope scope(0);
     info.op.callBoxed(values);
+    call.settle_aliases();
   }
   call.finish_outputs();
   c10::SmallVector<c10::IValue, 4> results;

@@ -83,12 +83,22 @@ bool is_range(const std::string& name) {
          name == "aten::logspace";
 }
 
-// Their out= kernels give the result the size of the operands for a while, which memory of a fixed size does
-// not allow.
-bool resizes_its_out(const std::string& name) {
-  return name == "aten::mse_loss" || name == "aten::smooth_l1_loss" || name == "aten::huber_loss" ||
-         name == "aten::binary_cross_entropy";
+// Their meta functions choose strides by the device, and do not know that the kernel is the CPU's.
+bool asks_for_the_device(const std::string& name) {
+  return name.rfind("aten::linalg_", 0) == 0 || name.rfind("aten::_linalg_", 0) == 0;
 }
+
+// Their out= forms do not do what the functional ones do. The losses give the result the size of the operands
+// for a while, which memory of a fixed size does not allow; batch norm's leaves the mean of an input that is
+// not contiguous unwritten.
+bool has_another_out_form(const std::string& name) {
+  return name == "aten::mse_loss" || name == "aten::smooth_l1_loss" || name == "aten::huber_loss" ||
+         name == "aten::binary_cross_entropy" || name == "aten::native_batch_norm" ||
+         name == "aten::_native_batch_norm_legit";
+}
+
+// They look at memory beside the tensor's own elements, counted from where its storage begins.
+bool looks_into_the_storage(const std::string& name) { return name.rfind("aten::as_strided_", 0) == 0; }
 
 const c10::AliasInfo* written_alias(const c10::Argument& argument) {
   const c10::AliasInfo* info = argument.alias_info();
@@ -106,11 +116,13 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle) : op(handle) {
     arguments.push_back({kind_of(*argument.type()), written_alias(argument) != nullptr, argument.is_out()});
   }
   returns = schema.returns().size();
-  structured = has_kernel(handle, c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+  structured = has_kernel(handle, c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
+               !asks_for_the_device(schema.name());
   scalars_by_value = is_range(schema.name());
   random = std::any_of(arguments.begin(), arguments.end(), [](const ArgumentInfo& argument) {
     return argument.kind == ArgumentKind::kGenerator;
   });
+  pointwise = handle.hasTag(at::Tag::pointwise) || schema.name().rfind("aten::_foreach_", 0) == 0;
   const bool writes = std::any_of(arguments.begin(), arguments.end(),
                                   [](const ArgumentInfo& argument) { return argument.written; });
   find_returned_arguments();
@@ -119,12 +131,13 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle) : op(handle) {
     style = OutputStyle::kWritesArguments;
     return;
   }
+  if (looks_into_the_storage(schema.name())) obstacle = "it looks into its argument's storage";
   if (!returned_arguments.empty()) {
     obstacle = "it returns arguments and new tensors together";
     return;
   }
   check_returns();
-  if (writes || resizes_its_out(schema.name())) return;
+  if (writes || has_another_out_form(schema.name())) return;
   if (auto out = find_out_overload(handle); out && has_kernel(*out, c10::DispatchKey::CPU)) {
     style = OutputStyle::kOutOverload;
     out_overload = out;

@@ -47,6 +47,8 @@ struct OpInfo {
   // Shapes follow from the values of scalars (ranges): they are in the key by value.
   bool scalars_by_value;
   bool random;
+  // Each element of the result comes from the elements at its place.
+  bool pointwise;
   // Index of the argument that each return is, for kWritesArguments.
   std::vector<std::size_t> returned_arguments;
   // Why calls never run asynchronously, whatever their arguments; null: they may.

@@ -49,9 +49,6 @@ bool note_resizes(Plan& plan, const torch::jit::Stack& before, const std::vector
     if (before[first + i].toTensor().sizes() == result.sizes()) continue;
     if (!info.arguments[i].is_out) return false;
     plan.resizes.push_back({i, {result.sizes().begin(), result.sizes().end()}, {}});
-    if (result.is_non_overlapping_and_dense()) {
-      plan.resizes.back().strides.assign(result.strides().begin(), result.strides().end());
-    }
   }
   return true;
 }

@@ -25,6 +25,7 @@ struct OutputSpec {
   bool defined;  // some operators return an undefined tensor for what was not asked
 };
 
+// An out= argument that the call gives another size; the strides are known after the rehearsal.
 struct Resize {
   std::size_t argument;
   c10::SmallVector<std::int64_t, 5> sizes, strides;

@@ -50,6 +50,10 @@ PlanCommand::PlanCommand(PlanPtr plan, const CallKey& key, const torch::jit::Sta
   for (const TensorArgument& argument : key.tensors) scalars += argument.host_scalar ? 1 : 0;
   host_scalars_.resize(scalars);
   for (const TensorArgument& argument : key.tensors) aliases_.push_back(make_alias(*argument.tensor));
+  for (std::size_t i = 0; i < aliases_.size(); ++i) {
+    if (!key.tensors[i].written || !aliases_[i].is_complex()) continue;
+    lazy_bits_.push_back({i, aliases_[i].is_conj(), aliases_[i].is_neg()});
+  }
   const std::size_t first = stack.size() - info.arguments.size();
   std::size_t next = 0;
   for (std::size_t i = 0; i < info.arguments.size(); ++i) {
@@ -107,9 +111,11 @@ Status PlanCommand::run(Stream& /*stream*/) {
   switch (info.style) {
     case OutputStyle::kWritesArguments:
       info.op.callBoxed(stack);
+      restore_lazy_bits();
       break;
     case OutputStyle::kOutOverload:
       info.out_overload->callBoxed(stack);
+      restore_lazy_bits();
       break;
     case OutputStyle::kFunctional:
       run_functional(stack);
@@ -117,6 +123,14 @@ Status PlanCommand::run(Stream& /*stream*/) {
   }
   stack.clear();
   return Status::ok();
+}
+
+void PlanCommand::restore_lazy_bits() {
+  for (const LazyBits& bits : lazy_bits_)
+    bridge::restore_lazy_bits(aliases_[bits.alias], bits.conj, bits.neg);
+  for (const at::Tensor& output : outputs_) {
+    if (output.defined() && output.is_complex()) bridge::restore_lazy_bits(output, false, false);
+  }
 }
 
 void PlanCommand::run_functional(torch::jit::Stack& stack) {
@@ -133,9 +147,12 @@ void PlanCommand::run_functional(torch::jit::Stack& stack) {
         result.defined() == expected.defined() && (!result.defined() || result.sizes() == expected.sizes()),
         plan_->info.name, ": output ", i, " is not what the first such call returned");
     if (!result.defined() || result.numel() == 0) return;
-    if (result.const_data_ptr() == expected.const_data_ptr() && result.strides() == expected.strides())
+    const bool lazy = result.is_conj() || result.is_neg();
+    if (result.const_data_ptr() == expected.const_data_ptr() && result.strides() == expected.strides() &&
+        !lazy)
       return;
-    // The kernel took the memory in another order, or for a temporary. A partial overlap needs a detour.
+    // The kernel took the memory in another order, or for a temporary; or its result is lazily conjugated. A
+    // partial overlap needs a detour.
     const bool inside = result.storage().data() == expected.storage().data();
     expected.copy_(inside ? result.clone() : result);
   };

@@ -33,11 +33,17 @@ class PlanCommand final : public Command {
 
  private:
   void run_functional(torch::jit::Stack& stack);
+  void restore_lazy_bits();
 
   // Set between load() and retire(); a command in the plan's own pool must not keep the plan alive.
   PlanPtr plan_;
   torch::jit::Stack arguments_;      // what the kernel gets: aliases in the place of tensors
   std::vector<at::Tensor> aliases_;  // of the tensor arguments, in the key's order
+  struct LazyBits {
+    std::size_t alias;
+    bool conj, neg;
+  };
+  std::vector<LazyBits> lazy_bits_;  // of complex arguments that are written to
   std::vector<at::Tensor> outputs_;  // aliases of what we allocated
   std::vector<std::array<char, 16>> host_scalars_;
   int threads_ = 0;

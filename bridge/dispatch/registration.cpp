@@ -38,11 +38,12 @@ class PlannedKernel final : public c10::OperatorKernel {
 // Composites that would split one call into many, that look for a kernel of this device and find none, or
 // that call their out= form on an empty tensor, which loses the strides.
 bool is_taken_composite(const c10::OperatorName& name) {
-  static const std::unordered_set<std::string> kTaken = {"aten::convolution", "aten::convolution_backward",
-                                                         "aten::abs",         "aten::logical_and",
-                                                         "aten::logical_or",  "aten::logical_xor",
-                                                         "aten::logical_not", "aten::nan_to_num",
-                                                         "aten::complex",     "aten::polar"};
+  static const std::unordered_set<std::string> kTaken = {
+      "aten::convolution", "aten::convolution_backward", "aten::abs",
+      "aten::logical_and", "aten::logical_or",           "aten::logical_xor",
+      "aten::logical_not", "aten::nan_to_num",           "aten::complex",
+      "aten::polar",       "aten::conj_physical_",       "aten::_conj_physical",
+      "aten::mode"};
   return name.name.rfind("aten::_foreach_", 0) == 0 || kTaken.count(name.name) > 0;
 }
 

@@ -1,7 +1,7 @@
 #include "bridge/dispatch/rehearsal.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
 
 #include "bridge/dispatch/kernel_scope.h"
 #include "bridge/dispatch/tensors_in.h"
@@ -15,9 +15,12 @@ namespace {
 // rest.
 at::Tensor made_up(const at::Tensor& tensor, const at::Generator& generator) {
   if (!on_device(tensor)) return tensor;
-  at::Tensor host = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU));
-  host.zero_();
-  if (tensor.is_floating_point() && tensor.itemsize() > 1) host.uniform_(0.0, 1.0, generator);
+  // Filled before it gets its strides: an expanded tensor cannot be written to.
+  const auto elements = extent_bytes(tensor.sizes(), tensor.strides(), tensor.itemsize()) / tensor.itemsize();
+  const at::Tensor memory =
+      at::zeros({static_cast<std::int64_t>(elements)}, tensor.options().device(at::kCPU));
+  if (tensor.is_floating_point() && tensor.itemsize() > 1) memory.uniform_(0.0, 1.0, generator);
+  const at::Tensor host = memory.as_strided(tensor.sizes(), tensor.strides());
   if (tensor.is_conj()) host._set_conj(true);
   if (tensor.is_neg()) host._set_neg(true);
   return host;
@@ -54,6 +57,16 @@ bool agrees(Plan& plan, const torch::jit::Stack& results) {
   return true;
 }
 
+// What the kernel made of the out= arguments that the call resizes.
+bool take_resizes(Plan& plan, const std::vector<c10::IValue>& arguments) {
+  for (Resize& resize : plan.resizes) {
+    const at::Tensor& out = arguments[resize.argument].toTensor();
+    if (out.sizes() != at::IntArrayRef(resize.sizes)) return false;
+    resize.strides.assign(out.strides().begin(), out.strides().end());
+  }
+  return true;
+}
+
 }  // namespace
 
 void rehearse(Plan& plan, const torch::jit::Stack& stack) {
@@ -62,10 +75,12 @@ void rehearse(Plan& plan, const torch::jit::Stack& stack) {
   const at::Generator generator = at::detail::createCPUGenerator(0);
   const KernelScope scope(0);
   torch::jit::Stack values;
+  std::vector<c10::IValue> arguments;
   const std::size_t first = stack.size() - info.arguments.size();
   try {
     for (std::size_t i = 0; i < info.arguments.size(); ++i)
       values.push_back(made_up(stack[first + i], generator));
+    arguments.assign(values.begin(), values.end());
     info.op.callBoxed(values);
   } catch (const std::exception&) {
     // Wrong arguments, or made-up values that the kernel cannot take: the real call will tell.
@@ -73,7 +88,9 @@ void rehearse(Plan& plan, const torch::jit::Stack& stack) {
     plan.reason = "its kernel does not take made-up values";
     return;
   }
-  if (agrees(plan, values)) return;
+  const bool right =
+      info.style == OutputStyle::kWritesArguments ? take_resizes(plan, arguments) : agrees(plan, values);
+  if (right) return;
   plan.asynchronous = false;
   plan.reason = "its meta function misstates the result";
 }

@@ -8,8 +8,8 @@
 namespace neuron::bridge {
 
 // Runs the operator's CPU kernel once on made-up host tensors of the call's sizes, and compares what it
-// returns with what the meta function said: some meta functions misstate a size or strides. Corrects the
-// strides; a plan whose sizes are wrong, or whose kernel refuses, stops being asynchronous.
+// returns, or makes of the out= arguments that it resizes, with what the meta function said: some meta
+// functions misstate a size or strides. Corrects the strides; a plan whose sizes are wrong, or whose kernel refuses, stops being asynchronous.
 void rehearse(Plan& plan, const torch::jit::Stack& stack);
 
 }  // namespace neuron::bridge

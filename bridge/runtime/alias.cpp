@@ -1,6 +1,7 @@
 #include "bridge/runtime/alias.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/conj_physical.h>
 #include <c10/core/InferenceMode.h>
 
 namespace neuron::bridge {
@@ -31,6 +32,17 @@ at::Tensor make_alias(const at::Tensor& tensor) {
 
 void retarget(const at::Tensor& alias, void* data) {
   alias.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(data, at::kCPU));
+}
+
+void restore_lazy_bits(const at::Tensor& alias, bool conj, bool neg) {
+  if (alias.is_conj() != conj) {
+    alias._set_conj(conj);
+    at::conj_physical_(const_cast<at::Tensor&>(alias));
+  }
+  if (alias.is_neg() != neg) {
+    alias._set_neg(neg);
+    alias.neg_();
+  }
 }
 
 std::size_t extent_bytes(at::IntArrayRef sizes, at::IntArrayRef strides, std::size_t itemsize) {

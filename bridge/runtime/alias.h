@@ -16,6 +16,9 @@ at::Tensor make_alias(void* data, std::size_t nbytes, at::IntArrayRef sizes, at:
 
 // Points the alias to other bytes; sizes, strides and dtype stay.
 void retarget(const at::Tensor& alias, void* data);
+// Kernels may turn the lazy conjugate and negative bits of a tensor that they write to; the tensor behind the
+// alias keeps its own. Brings the memory in line with them.
+void restore_lazy_bits(const at::Tensor& alias, bool conj, bool neg);
 
 // Bytes from the tensor's first element to the end of its furthest one.
 std::size_t extent_bytes(at::IntArrayRef sizes, at::IntArrayRef strides, std::size_t itemsize);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "bridge/runtime/alias.h"
 #include "bridge/runtime/allocator.h"
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/streams.h"
@@ -28,6 +29,12 @@ void resize_storage(c10::StorageImpl& storage, std::size_t nbytes) {
   }
   storage.set_data_ptr_noswap(std::move(fresh));
   storage.set_nbytes(nbytes);
+}
+
+void resize_out(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  // Strides may leave gaps: the memory first.
+  out.resize_({static_cast<std::int64_t>(extent_bytes(sizes, strides, out.itemsize()) / out.itemsize())});
+  out.as_strided_(sizes, strides);
 }
 
 }  // namespace neuron::bridge

@@ -32,6 +32,8 @@ class Twins:
         with torch.no_grad():
             storage = tensor.untyped_storage()
             self._kept.append(tensor)
+            if storage.nbytes() == 0:  # all without memory look like one
+                self._storages.pop(storage.data_ptr(), None)
             if storage.data_ptr() not in self._storages:
                 raw = torch.empty(0, dtype=torch.uint8).set_(storage)
                 self._storages[storage.data_ptr()] = (

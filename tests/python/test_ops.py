@@ -30,6 +30,8 @@ POSITIVE = rand(4, 6).abs() + 0.1
 MASK = rand(4, 6, dtype=torch.bool)
 SQUARE = rand(5, 5)
 SPD = SQUARE @ SQUARE.T + 5 * torch.eye(5)
+OUTS = tuple(torch.empty(0, dtype=dtype) for dtype in (torch.float32, torch.float32, torch.int64, torch.float32))
+COMPLEX = rand(3, dtype=torch.complex64), rand(3, dtype=torch.complex64)
 
 EXACT: dict[str, tuple[Any, ...]] = {
     # pointwise
@@ -66,6 +68,14 @@ EXACT: dict[str, tuple[Any, ...]] = {
     ),
     "erf": (torch.erf, A),
     "round_floor": (lambda a: (a.round(), a.floor(), a.ceil(), a.trunc(), a.frac(), a.round(decimals=1)), A * 10),
+    "conj_physical": (
+        lambda c: (torch.conj_physical(c), c.conj_physical_(), c.t().conj_physical()),
+        rand(2, 3, dtype=torch.complex64),
+    ),
+    "expanded_bf16": (lambda a, s: s.expand(3, 4) * a.t(), rand(4, 3).bfloat16(), rand(1).bfloat16()),
+    "as_strided_copy": (lambda a: torch.as_strided_copy(a[1:, ::2], (2, 2), (2, 1), 3), rand(4, 6)),
+    "mode_out": (lambda a, v, i: torch.mode(a, out=(v, i)), rand(4, 6), torch.empty(0), torch.empty(0).long()),
+    "out_grows": (lambda a, o: torch.cholesky_inverse(a, out=o), SPD, torch.empty(0)),
     "complex": (lambda c: (c.abs(), c.angle(), c * c, c.real, c.conj() + 1), rand(5, dtype=torch.complex64)),
     "complex_make": (lambda a, b: (torch.complex(a, b), torch.polar(a, b)), POSITIVE, B),
     "sparse_free_eq": (lambda a: torch.equal(a, a + 0), A),
@@ -247,6 +257,16 @@ CLOSE: dict[str, tuple[Any, ...]] = {
     ),
     "solve": (lambda a, b: (torch.linalg.solve(a, b), torch.linalg.lstsq(a, b).solution), SPD, rand(5, 2)),
     "svd_qr": (lambda a: (torch.linalg.svdvals(a), torch.linalg.qr(a).R.abs()), SQUARE),
+    "lstsq_out": (lambda a, b, o: torch.linalg.lstsq(a, b, out=o).solution, rand(4, 3), rand(4, 2), OUTS),
+    "lu_solve_turns_its_out": (
+        lambda a, p, b, o: torch.linalg.lu_solve(a, p, b, left=False, out=o),
+        *torch.linalg.lu_factor(rand(3, 3, dtype=torch.complex64)),
+        rand(2, 3, dtype=torch.complex64),
+        torch.empty(2, 3, dtype=torch.complex64),
+    ),
+    "svd_strides": (lambda a: tuple(part.abs() for part in torch.linalg.svd(a)), rand(2, 3, 5)),
+    "vdot": (lambda a, b: (torch.vdot(a, b) * 1, torch.vdot(a.conj(), b) * 1), *COMPLEX),
+    "vdot_conj": (lambda a, b, o: torch.vdot(a, b.conj(), out=o), *COMPLEX, torch.empty((), dtype=torch.complex64)),
     "fft": (lambda a: (torch.fft.rfft(a).abs(), torch.fft.ifft(torch.fft.fft(a)).real), rand(3, 8)),
     "cdist": (lambda a, b: torch.cdist(a, b), rand(5, 3), rand(4, 3)),
     "cross": (lambda a, b: torch.linalg.cross(a, b), rand(5, 3), rand(5, 3)),
@@ -328,6 +348,9 @@ ERRORS: dict[str, tuple[Any, ...]] = {
     "bool_of_many": (lambda a: bool(a), A),
     "embedding_out_of_range": (torch.nn.functional.embedding, torch.tensor([11]), rand(10, 3)),
     "nll_target_out_of_range": (torch.nn.functional.nll_loss, rand(2, 3), torch.tensor([0, 7])),
+    "cat_into_its_operand": (lambda a: torch.cat([a[:2], a[:2]], out=a), rand(4, 2)),
+    "index_add_of_itself": (lambda a, i: a.index_add_(0, i, a), rand(3), torch.tensor([0, 1, 2])),
+    "out_is_a_small_operand": (lambda a, v: a.addr_(v, v), torch.tensor(1.0), rand(3)),
     "not_implemented": (torch.linalg.inv, torch.eye(3, dtype=torch.float16)),
 }
 

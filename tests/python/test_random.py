@@ -227,6 +227,13 @@ def test_uniform(dtype: torch.dtype) -> None:
     assert torch.corrcoef(torch.stack([values[:-1].double(), values[1:].double()]))[0, 1].abs() < 0.01
 
 
+def test_uniform_complex() -> None:
+    values = torch.view_as_real(torch.empty(N, dtype=torch.complex64, device="neuron").uniform_(-1, 1)).cpu()
+    for part in values.unbind(-1):
+        assert moments(part) == pytest.approx((0, math.sqrt(1 / 3)), abs=0.01)
+    assert torch.corrcoef(values.t().double())[0, 1].abs() < 0.01
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_normal(dtype: torch.dtype) -> None:
     values = torch.randn(N, dtype=dtype, device="neuron").cpu().double()

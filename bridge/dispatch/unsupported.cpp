@@ -1,0 +1,59 @@
+// Sparse, quantized and nested tensors on the device: each operator on them that has no kernel of its own for
+// such tensors ends here, in the place of the dispatcher's list of back ends.
+#include "bridge/dispatch/unsupported.h"
+
+#include <torch/library.h>
+
+namespace neuron::bridge {
+
+namespace {
+
+constexpr const char* kSparse =
+    "sparse tensors. Use a strided one (.to_dense()), or do this part on the CPU (.cpu())";
+constexpr const char* kQuantized =
+    "quantized tensors. Use a float one (.dequantize()), or do this part on the CPU (.cpu())";
+constexpr const char* kNested =
+    "nested tensors of the strided layout. Make them with layout=torch.jagged, or do this part on the CPU";
+constexpr const char* kOpaque = "mkldnn tensors. Use a strided one (.to_dense()), or do this part on the CPU";
+
+[[noreturn]] void refuse(const std::string& op, const char* what) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op, ": neuron does not take ", what, ".");
+}
+
+template <const char* const& kWhat>
+void refuse_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* /*stack*/) {
+  const auto& name = op.operator_name();
+  refuse(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name, kWhat);
+}
+
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_call<kSparse>>());
+}
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_call<kSparse>>());
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_call<kQuantized>>());
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_call<kNested>>());
+}
+
+}  // namespace
+
+void check_plain(const char* op, const at::Tensor& tensor) {
+  if (!tensor.defined()) return;
+  if (tensor.is_nested()) refuse(op, kNested);
+  if (tensor.is_quantized()) refuse(op, kQuantized);
+  if (tensor.layout() == at::kMkldnn) refuse(op, kOpaque);
+  if (tensor.layout() != at::kStrided) refuse(op, kSparse);
+}
+
+void check_has_cpu_kernel(const OpInfo& info) {
+  TORCH_CHECK_NOT_IMPLEMENTED(info.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), info.name,
+                              ": neuron runs PyTorch's kernels for the CPU, and this operator has none "
+                              "there. Register a kernel for the CPU "
+                              "(torch.library), or use another operator.");
+}
+
+}  // namespace neuron::bridge

@@ -2,13 +2,13 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
-#include <ATen/MemoryOverlap.h>
 
 #include <algorithm>
 
 #include "bridge/dispatch/call_key.h"
 #include "bridge/dispatch/kernel_scope.h"
 #include "bridge/dispatch/op_counters.h"
+#include "bridge/dispatch/overlap.h"
 #include "bridge/dispatch/plan_command.h"
 #include "bridge/dispatch/rehearsal.h"
 #include "bridge/runtime/allocator.h"
@@ -22,23 +22,6 @@
 namespace neuron::bridge {
 
 namespace {
-
-// The kernel would check these itself, but aliases hide that two tensors share a storage. Pointwise operators take
-// an operand that is the result, element for element; others have their own answer to that.
-bool written_overlaps(const OpInfo& info, const CallKey& key) {
-  for (const TensorArgument& written : key.tensors) {
-    if (!written.written) continue;
-    const auto* storage = written.tensor->storage().unsafeGetStorageImpl();
-    for (const TensorArgument& other : key.tensors) {
-      if (&other == &written || other.tensor->storage().unsafeGetStorageImpl() != storage) continue;
-      const auto overlap =
-          at::get_overlap_status(written.tensor->unsafeGetTensorImpl(), other.tensor->unsafeGetTensorImpl());
-      if (overlap == at::MemOverlapStatus::Partial) return true;
-      if (overlap == at::MemOverlapStatus::Full && !info.pointwise) return true;
-    }
-  }
-  return false;
-}
 
 at::Tensor make_output(const OutputSpec& spec, c10::DataPtr data) {
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), spec.nbytes,
@@ -168,10 +151,10 @@ void execute(const OpInfo& info, PlanCache& cache, torch::jit::Stack& stack) {
   if (resizes_an_operand(*plan, key, stack)) {
     return execute_drained(info, "an out= argument that changes its size is an operand, too", stack);
   }
-  if (resized_outputs(*plan, stack)) return execute(info, cache, stack);
   if (info.style == OutputStyle::kWritesArguments && written_overlaps(info, key)) {
     return execute_drained(info, "an argument to be written to overlaps with another", stack);
   }
+  if (resized_outputs(*plan, stack)) return execute(info, cache, stack);
   submit(plan, key, stack);
 }
 

@@ -56,6 +56,10 @@ class CallOnHost {
       if (device.sizes() != host.sizes()) resize_out(device, host.sizes(), host.strides());
       device.copy_(host);
     }
+    // Those that share their memory with an operand.
+    for (auto& [device, host] : aliases_) {
+      if (device.sizes() != host.sizes()) resize_out(device, host.sizes(), host.strides());
+    }
   }
 
  private:

@@ -103,6 +103,7 @@ void submit(const PlanPtr& plan, const CallKey& key, torch::jit::Stack& stack) {
 // to be wrong about unless it resizes them. Of pointwise operators torch has meta functions in Python, too, which
 // widen low precision first and lose the order of the dimensions with it.
 bool needs_rehearsal(const Plan& plan, const CallKey& key) {
+  if (plan.is_rehearsed) return false;
   const OpInfo& info = plan.info;
   if (info.style == OutputStyle::kWritesArguments) return !plan.resizes.empty();
   if (!info.structured) return true;

@@ -1,31 +1,14 @@
 #include "bridge/dispatch/plan.h"
 
 #include <ATen/MemoryOverlap.h>
-#include <ATen/ops/empty_strided.h>
 
-#include "bridge/dispatch/kernel_scope.h"
+#include "bridge/dispatch/lesson.h"
 #include "bridge/dispatch/plan_command.h"
-#include "bridge/dispatch/tensors_in.h"
 #include "bridge/runtime/alias.h"
 
 namespace neuron::bridge {
 
 namespace {
-
-// A tensor without data for the meta function. Host scalars stay: their value may decide nothing about a
-// shape.
-at::Tensor to_meta(const at::Tensor& tensor) {
-  if (!on_device(tensor)) return tensor;
-  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
-}
-
-c10::IValue to_meta(const c10::IValue& value) {
-  auto mapped = map_tensors(value, [](const at::Tensor& tensor) { return to_meta(tensor); });
-  if (mapped) return *std::move(mapped);
-  if (names_device(value)) return c10::Device(at::kMeta);
-  if (value.isGenerator()) return {};
-  return value;
-}
 
 OutputSpec spec_of(const at::Tensor& tensor) {
   OutputSpec spec;
@@ -48,7 +31,9 @@ bool note_resizes(Plan& plan, const torch::jit::Stack& before, const std::vector
     const at::Tensor& result = after[i].toTensor();
     if (before[first + i].toTensor().sizes() == result.sizes()) continue;
     if (!info.arguments[i].is_out) return false;
-    plan.resizes.push_back({i, {result.sizes().begin(), result.sizes().end()}, {}});
+    Resize resize{i, {result.sizes().begin(), result.sizes().end()}, {}};
+    if (plan.is_rehearsed) resize.strides.assign(result.strides().begin(), result.strides().end());
+    plan.resizes.push_back(std::move(resize));
   }
   return true;
 }
@@ -87,20 +72,13 @@ PlanPtr make_plan(const OpInfo& info, const CallKey& key, const torch::jit::Stac
       return plan;
     }
   }
-  torch::jit::Stack results;
-  const std::size_t first = stack.size() - info.arguments.size();
-  for (std::size_t i = 0; i < info.arguments.size(); ++i) results.push_back(to_meta(stack[first + i]));
-  const std::vector<c10::IValue> metas(results.begin(), results.end());
-  try {
-    const KernelScope scope(0);
-    info.op.callBoxed(results);
-  } catch (const std::exception&) {
-    // Either the call is wrong, which the kernel itself will say best, or there is no meta function.
-    plan->reason = "its meta function does not take the call";
-    return plan;
-  }
+  const Lesson lesson = learn(info, key, stack);
+  plan->reason = lesson.refusal;
+  if (plan->reason != nullptr) return plan;
+  plan->is_rehearsed = lesson.from_kernel;
+  const torch::jit::Stack& results = lesson.results;
   if (info.style == OutputStyle::kWritesArguments) {
-    plan->asynchronous = note_resizes(*plan, stack, metas);
+    plan->asynchronous = note_resizes(*plan, stack, lesson.arguments);
     if (!plan->asynchronous) plan->reason = "an argument to be written to changes its size";
     return plan;
   }

@@ -39,6 +39,8 @@ struct Plan : std::enable_shared_from_this<Plan> {
   // False: such calls drain the stream and run on the caller (see execute.h); the reason is for reports.
   bool asynchronous = false;
   const char* reason = nullptr;
+  // Learnt from the kernel itself, not from the meta function.
+  bool is_rehearsed = false;
   // out= arguments that the call gives another size. Resize them, then look again.
   std::vector<Resize> resizes;
   bool returns_list = false;  // one Tensor[] return
@@ -56,9 +58,11 @@ struct Plan : std::enable_shared_from_this<Plan> {
 };
 using PlanPtr = std::shared_ptr<Plan>;
 
-// Learns the plan for a call that was never seen: runs the meta function, checks the overlap that the kernel
-// would have checked. Never raises for a bad call: such a plan is not asynchronous, and running it raises the
-// kernel's own error.
+inline constexpr const char* kRefusesSample = "its kernel does not take made-up values";
+
+// The plan for a call that was never seen, from what is learnt about it (lesson.h); checks the overlap that the kernel
+// would have checked. Never raises for a bad call: such a plan is not asynchronous, and running it raises the kernel's
+// own error.
 PlanPtr make_plan(const OpInfo& info, const CallKey& key, const torch::jit::Stack& stack);
 
 }  // namespace neuron::bridge

@@ -1,4 +1,5 @@
-// Rehearsal: a plan is checked before it is believed, without waiting for the device.
+// Rehearsal: a plan that was learnt from a meta function is checked before it is believed, without waiting for the
+// device.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -7,9 +8,9 @@
 
 namespace neuron::bridge {
 
-// Runs the operator's CPU kernel once on made-up host tensors of the call's sizes, and compares what it
-// returns, or makes of the out= arguments that it resizes, with what the meta function said: some meta
-// functions misstate a size or strides. Corrects the strides; a plan whose sizes are wrong, or whose kernel refuses, stops being asynchronous.
+// Runs the kernel once on made-up values (sample_call.h), and compares what it returns, or makes of the out=
+// arguments that it resizes, with what the meta function said: some meta functions misstate a size or strides.
+// Corrects the strides; a plan whose sizes are wrong, or whose kernel refuses, stops being asynchronous.
 void rehearse(Plan& plan, const torch::jit::Stack& stack);
 
 }  // namespace neuron::bridge

@@ -9,6 +9,7 @@ namespace neuron::bridge {
 namespace {
 
 thread_local OutputSteering* tls_steering = nullptr;
+thread_local AllocationBudget* tls_budget = nullptr;
 
 c10::Allocator* torch_allocator = nullptr;
 c10::DeleterFnPtr torch_deleter = nullptr;
@@ -34,6 +35,8 @@ class SteeredCpuAllocator final : public c10::Allocator {
     if (tls_steering != nullptr && nbytes > 0) [[unlikely]] {
       if (void* data = tls_steering->take(nbytes)) return {data, data, &delete_steered, at::kCPU};
     }
+    if (tls_budget != nullptr) [[unlikely]]
+      tls_budget->spend(nbytes);
     return torch_allocator->allocate(nbytes);
   }
   // oneDNN's scratch memory takes the raw interface on threads that run commands, so that one deleter has to
@@ -59,6 +62,19 @@ void* OutputSteering::take(std::size_t nbytes) {
     return target.data;
   }
   return nullptr;
+}
+
+AllocationBudget::AllocationBudget(std::size_t bytes) : left_(bytes), previous_(tls_budget) {
+  tls_budget = this;
+}
+AllocationBudget::~AllocationBudget() { tls_budget = previous_; }
+
+void AllocationBudget::spend(std::size_t nbytes) {
+  if (nbytes > left_) {
+    is_exceeded_ = true;
+    C10_THROW_ERROR(OutOfMemoryError, "more memory than this call may take on the host");
+  }
+  left_ -= nbytes;
 }
 
 void install_cpu_allocator() {

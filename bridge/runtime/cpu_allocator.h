@@ -35,6 +35,23 @@ class OutputSteering {
   OutputSteering* previous_;
 };
 
+// While it lives, this thread's allocations raise c10::OutOfMemoryError once they come to more than `bytes` in all.
+class AllocationBudget {
+ public:
+  explicit AllocationBudget(std::size_t bytes);
+  ~AllocationBudget();
+  AllocationBudget(const AllocationBudget&) = delete;
+  AllocationBudget& operator=(const AllocationBudget&) = delete;
+
+  void spend(std::size_t nbytes);
+  bool is_exceeded() const { return is_exceeded_; }
+
+ private:
+  std::size_t left_;
+  bool is_exceeded_ = false;
+  AllocationBudget* previous_;
+};
+
 // Puts the switch into torch's CPU allocator; once, when the module is loaded.
 void install_cpu_allocator();
 

@@ -94,8 +94,12 @@ std::shared_ptr<Communicator> RankProcess::join(CommunicatorOptions options) con
 
 void RankProcess::set_mark(const std::string& name) const { write_mark(directory, name); }
 
+bool RankProcess::has_mark(const std::string& name) const {
+  return std::filesystem::exists(mark_path(directory, name));
+}
+
 void RankProcess::wait_for_mark(const std::string& name) const {
-  const auto there = [&] { return std::filesystem::exists(mark_path(directory, name)); };
+  const auto there = [&] { return has_mark(name); };
   NEURON_CHECK(wait_until(there, std::chrono::seconds(120)), "nobody set the mark ", name);
 }
 

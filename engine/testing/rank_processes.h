@@ -30,6 +30,7 @@ struct RankProcess {
   std::shared_ptr<Communicator> join(CommunicatorOptions options = {}) const;
   // Tells whoever waits for the mark; any rank, and the test.
   void set_mark(const std::string& name) const;
+  bool has_mark(const std::string& name) const;
   void wait_for_mark(const std::string& name) const;
 };
 

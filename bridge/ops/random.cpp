@@ -132,7 +132,13 @@ std::pair<double, double> units(const Bits& bits) {
 at::Tensor& uniform_(at::Tensor& self, double from, double to, OptionalGenerator generator) {
   TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from,
               " > to=", to);
-  TORCH_CHECK(self.is_floating_point(), "uniform_ takes floating point tensors, got ", self.scalar_type());
+  TORCH_CHECK(self.is_floating_point() || self.is_complex(), "uniform_ takes floating point tensors, got ",
+              self.scalar_type());
+  if (self.is_complex()) {
+    at::Tensor parts = at::view_as_real(self);
+    uniform_(parts, from, to, std::move(generator));
+    return self;
+  }
   // Rounding to a narrow type must not reach `to`.
   const double last = from < to ? std::max(from, below(to, self.scalar_type())) : to;
   submit_fill("aten::uniform_", self, generator, [=](const Bits& bits) {

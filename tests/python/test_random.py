@@ -22,6 +22,7 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
     "randn": lambda: torch.randn(1001, device="neuron"),
     "randn_bf16": lambda: torch.randn(1001, dtype=torch.bfloat16, device="neuron"),
     "randn_complex": lambda: torch.randn(101, dtype=torch.complex64, device="neuron"),
+    "rand_complex": lambda: torch.rand(101, dtype=torch.complex64, device="neuron"),
     "randint": lambda: torch.randint(0, 1000, (1000,), device="neuron"),
     "randperm": lambda: torch.randperm(1000, device="neuron"),
     "normal": lambda: torch.normal(torch.zeros(100, device="neuron"), torch.ones(100, device="neuron")),
@@ -225,6 +226,15 @@ def test_uniform(dtype: torch.dtype) -> None:
     counts = torch.histc(values.double(), 20, 0, 1) / N
     assert counts.sub(0.05).abs().max() < 0.005
     assert torch.corrcoef(torch.stack([values[:-1].double(), values[1:].double()]))[0, 1].abs() < 0.01
+
+
+def test_uniform_complex() -> None:
+    """Both parts are uniform, and not of each other."""
+    values = torch.rand(N, dtype=torch.complex64, device="neuron").cpu()
+    for part in (values.real, values.imag):
+        assert (part.min() >= 0, part.max() < 1) == (True, True)
+        assert moments(part) == pytest.approx((0.5, math.sqrt(1 / 12)), abs=0.005)
+    assert torch.corrcoef(torch.stack([values.real.double(), values.imag.double()]))[0, 1].abs() < 0.01
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)

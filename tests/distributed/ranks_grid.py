@@ -20,8 +20,8 @@ import torch_neuronx  # noqa: F401
 
 WHOLE = os.environ.get("NEURON_TEST_GRID") == "whole"
 Op = dist.ReduceOp
-# None, one, odd, and more than one segment of the slice that a rank reduces.
-COUNTS = (0, 1, 7, 1_200_007 if WHOLE else 70_001)
+# None, one, odd, and more than goes through the control block.
+COUNTS = (0, 1, 7, 300_007 if WHOLE else 70_001)
 SMALL_COUNTS = (0, 1, 7)
 MOST_IN_FLIGHT = 16
 

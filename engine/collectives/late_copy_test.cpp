@@ -1,6 +1,8 @@
 // A peer that is still in the middle of a copy when the group is aborted: it writes to memory that nobody else
 // has got meanwhile.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -27,29 +30,30 @@ constexpr int kGood = 0;
 
 // Rank 1's copy stops where it reads a page that is closed to it, until the test lets it go on.
 struct ClosedPage {
-  const RankProcess* self;
-  void* page;
-  std::size_t nbytes;
+  std::byte* page = nullptr;
+  std::size_t nbytes = 0;
+  std::string in_the_middle;  // paths of marks
+  std::string go_on;
 };
 ClosedPage closed_page;  // NOLINT: the handler has no other way to it
 
+// Only what a signal handler may call.
 void open_page(int /*signal*/, siginfo_t* info, void* /*context*/) {
-  const auto* at = static_cast<std::byte*>(info->si_addr);
-  const auto* begin = static_cast<std::byte*>(closed_page.page);
-  if (at < begin || at >= begin + closed_page.nbytes) _exit(97);
-  // In the copying thread, which holds no lock of the library: it may take its time.
-  closed_page.self->set_mark("in-the-middle");
-  closed_page.self->wait_for_mark("go-on");
-  if (mprotect(closed_page.page, closed_page.nbytes, PROT_READ | PROT_WRITE) != 0) _exit(96);
+  const auto* const at = static_cast<std::byte*>(info->si_addr);
+  if (at < closed_page.page || at >= closed_page.page + closed_page.nbytes) _exit(97);
+  const int mark = open(closed_page.in_the_middle.c_str(), O_CREAT | O_WRONLY, 0600);
+  if (mark < 0 || close(mark) != 0) _exit(96);
+  while (access(closed_page.go_on.c_str(), F_OK) != 0) sched_yield();
+  if (mprotect(closed_page.page, closed_page.nbytes, PROT_READ | PROT_WRITE) != 0) _exit(95);
 }
 
 void close_page(const RankProcess& self, std::byte* page) {
-  closed_page = {&self, page, static_cast<std::size_t>(sysconf(_SC_PAGESIZE))};
+  closed_page = {page, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), self.mark_path("in-the-middle"),
+                 self.mark_path("go-on")};
   struct sigaction action{};
   action.sa_sigaction = open_page;
   action.sa_flags = SA_SIGINFO;
   NEURON_CHECK(sigaction(SIGSEGV, &action, nullptr) == 0, "sigaction");
-  NEURON_CHECK(sigaction(SIGBUS, &action, nullptr) == 0, "sigaction");
   NEURON_CHECK(mprotect(page, closed_page.nbytes, PROT_NONE) == 0, "mprotect");
 }
 

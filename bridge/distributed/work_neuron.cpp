@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "bridge/distributed/outcome_watcher.h"
 #include "bridge/distributed/staging.h"
@@ -86,6 +87,10 @@ std::exception_ptr WorkNeuron::exception() const {
 
 void WorkNeuron::synchronize() {
   note_waited();
+  // Then torch keeps works until somebody waits for their tensors; that has been done now.
+  if (c10d::allow_inflight_collective_as_graph_input()) {
+    c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::unsafe_reclaim_from_nonowning(this));
+  }
   order_after(current_stream(device_));
 }
 

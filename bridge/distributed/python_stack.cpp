@@ -47,8 +47,23 @@ Cache& cache() {
   return *cache;
 }
 
+// The folder of Python's own modules, with a slash at its end.
+const std::string& library_folder() {
+  static const auto* folder = new std::string([] {
+    const auto file = pybind11::module_::import("os").attr("__file__").cast<std::string>();
+    return file.substr(0, file.rfind('/') + 1);
+  }());
+  return *folder;
+}
+
+bool is_pythons(const std::string& file) {
+  return file.starts_with(library_folder()) && file.find("-packages/") == std::string::npos;
+}
+
+// Torch's functions are wrapped by Python's own modules, and by typing_extensions where they are deprecated.
 bool is_users(const std::string& file) {
-  return file.find("/torch/") == std::string::npos && !file.starts_with("<");
+  return file.find("/torch/") == std::string::npos && !file.starts_with("<") &&
+         !file.ends_with("/typing_extensions.py") && !is_pythons(file);
 }
 
 std::string text_of(PyCodeObject* code, const char* attribute) {

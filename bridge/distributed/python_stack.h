@@ -15,7 +15,7 @@ namespace neuron::bridge {
 struct CodePlace {
   std::string file;
   std::string function;
-  bool is_users = false;  // outside torch
+  bool is_users = false;  // outside torch and what comes with Python
 };
 
 struct PythonFrame {
@@ -27,7 +27,7 @@ struct PythonFrame {
 using PythonStack = c10::SmallVector<PythonFrame, 8>;
 
 enum class StackDepth {
-  kUsersLine,  // down to the innermost frame outside torch
+  kUsersLine,  // down to the innermost frame of the user
   kAll,        // the kMostFrames innermost ones, and the user's line if it lies deeper
 };
 inline constexpr std::size_t kMostFrames = 24;
@@ -36,7 +36,7 @@ inline constexpr std::size_t kMostFrames = 24;
 // about a microsecond.
 PythonStack python_stack(StackDepth depth);
 
-// "train.py:12" of the innermost frame outside torch; empty when there is none.
+// "train.py:12" of the innermost frame of the user; empty when there is none.
 std::string users_line(const PythonStack& stack);
 
 }  // namespace neuron::bridge

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "bridge/distributed/outcome_watcher.h"
 #include "bridge/distributed/staging.h"
@@ -86,6 +87,10 @@ std::exception_ptr WorkNeuron::exception() const {
 
 void WorkNeuron::synchronize() {
   note_waited();
+  // Then torch keeps works until somebody waits for their tensors; that has been done now.
+  if (c10d::allow_inflight_collective_as_graph_input()) {
+    c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::unsafe_reclaim_from_nonowning(this));
+  }
   order_after(current_stream(device_));
 }
 
@@ -111,7 +116,7 @@ int WorkNeuron::sourceRank() const {
 }
 
 bool WorkNeuron::wait(std::chrono::milliseconds timeout) {
-  raise_if_error(outcome());
+  for (const auto& work : parts_.works) raise_failure(*work);
   synchronize();
   if (timeout != kNoTimeout) {
     wait_on_host(Deadline::after(timeout), timeout);
@@ -121,12 +126,28 @@ bool WorkNeuron::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
+// Whoever waits is told, and so the stream of the work has nothing left to tell: the next synchronizing call,
+// or a call of another group on that stream, would raise the same once more.
+void WorkNeuron::raise_failure(const EngineWork& work) {
+  const Status status = work.status();
+  if (status.is_ok()) return;
+  Stream* const stream = work.stream();
+  if (stream != nullptr && stream->wait_until(work.position()).is_ok()) {
+    const StreamErrorPtr error = stream->error_at(work.position());
+    // Not one from before the work, which made it fail: that one has not been told.
+    if (error != nullptr && error->status.message() == status.message()) {
+      error->raised.store(true, std::memory_order_release);
+    }
+  }
+  raise_if_error(status);
+}
+
 void WorkNeuron::wait_on_host(Deadline deadline, std::chrono::milliseconds timeout) const {
   bool in_time = true;
   for (const auto& work : parts_.works) {
-    const Status status = work->wait(deadline);
+    (void)work->wait(deadline).is_ok();
     in_time = in_time && work->is_completed();
-    if (work->is_completed()) raise_if_error(status);
+    if (work->is_completed()) raise_failure(*work);
   }
   if (in_time && parts_.copied_on != nullptr) {
     in_time = parts_.copied_on->wait_until(parts_.copied_at, deadline).is_ok();

@@ -79,6 +79,7 @@ class WorkNeuron final : public c10d::Work {
  private:
   bool completed() const;
   Status outcome() const;  // the first failure known so far
+  static void raise_failure(const EngineWork& work);
   void wait_on_host(Deadline deadline, std::chrono::milliseconds timeout) const;
   void note_waited() const;
 

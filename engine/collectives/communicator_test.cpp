@@ -448,15 +448,43 @@ TEST(CommunicatorTest, CreationNamesTheRankThatDoesNotCome) {
       << made.status().message();
 }
 
+// As many as a trn2.48xlarge has logical cores; small calls and large ones.
 TEST(CommunicatorTest, SixtyFourRanks) {
-  const RankThreads ranks(64);
+  constexpr std::size_t kRanks = 64;
+  const RankThreads ranks(kRanks);
   ranks.run([](RankContext& context) {
-    const DeviceBuffer small = context.buffer(bytes_of({1}));
-    const DeviceBuffer large = context.buffer(bytes_of(std::vector<float>(100'000, 1)));
-    must(context.communicator.run(sum_of(small)));
-    must(context.communicator.run(sum_of(large)));
-    EXPECT_EQ(floats_in(small), (std::vector<float>{64}));
-    EXPECT_EQ(floats_in(large), std::vector<float>(100'000, 64));
+    const auto own = static_cast<float>(context.rank);
+    for (const std::size_t count : {std::size_t{1}, std::size_t{20'000}}) {
+      const DeviceBuffer part = context.buffer(bytes_of(std::vector<float>(count, own)));
+      const DeviceBuffer whole = context.buffer(kRanks * part.nbytes());
+      const auto run = [&](CollectiveKind kind, const DeviceBuffer& input, const DeviceBuffer& output) {
+        CollectiveRequest request{.kind = kind, .dtype = DType::kFloat32, .count = count};
+        if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter)
+          request.op = ReduceOp::kSum;
+        if (kind == CollectiveKind::kBroadcast) request.root = kRanks - 1;
+        request.input = input.data();
+        request.output = output.data();
+        must(context.communicator.run(request));
+      };
+      const auto expect_ranks = [&](const DeviceBuffer& buffer) {
+        const std::vector<float> got = floats_in(buffer);
+        for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], static_cast<float>(i / count)) << i;
+      };
+      run(CollectiveKind::kAllGather, part, whole);
+      expect_ranks(whole);
+      // Everybody has the same: rank r gives r to everybody, part r of the sum is 64 r.
+      const DeviceBuffer exchanged = context.buffer(whole.nbytes());
+      run(CollectiveKind::kAllToAll, whole, exchanged);
+      EXPECT_EQ(floats_in(exchanged), std::vector<float>(kRanks * count, own));
+      run(CollectiveKind::kReduceScatter, whole, part);
+      EXPECT_EQ(floats_in(part), std::vector<float>(count, kRanks * own));
+      run(CollectiveKind::kAllReduce, part, part);
+      EXPECT_EQ(floats_in(part), std::vector<float>(count, kRanks * (kRanks * (kRanks - 1) / 2)));
+      std::memcpy(part.data(), bytes_of(std::vector<float>(count, own)).data(), part.nbytes());
+      run(CollectiveKind::kBroadcast, part, part);
+      EXPECT_EQ(floats_in(part), std::vector<float>(count, kRanks - 1));
+      must(context.communicator.run({.kind = CollectiveKind::kBarrier}));
+    }
   });
 }
 

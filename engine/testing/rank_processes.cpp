@@ -30,12 +30,12 @@ std::map<std::string, std::function<int(RankProcess&)>>& programs() {
   return all;
 }
 
-std::string mark_path(const std::string& directory, const std::string& name) {
+std::string path_of_mark(const std::string& directory, const std::string& name) {
   return directory + "/mark-" + name;
 }
 
 void write_mark(const std::string& directory, const std::string& name) {
-  std::ofstream file(mark_path(directory, name));
+  std::ofstream file(path_of_mark(directory, name));
   NEURON_CHECK(file.good(), "cannot write the mark ", name);
 }
 
@@ -94,8 +94,12 @@ std::shared_ptr<Communicator> RankProcess::join(CommunicatorOptions options) con
 
 void RankProcess::set_mark(const std::string& name) const { write_mark(directory, name); }
 
+std::string RankProcess::mark_path(const std::string& name) const { return path_of_mark(directory, name); }
+
+bool RankProcess::has_mark(const std::string& name) const { return std::filesystem::exists(mark_path(name)); }
+
 void RankProcess::wait_for_mark(const std::string& name) const {
-  const auto there = [&] { return std::filesystem::exists(mark_path(directory, name)); };
+  const auto there = [&] { return has_mark(name); };
   NEURON_CHECK(wait_until(there, std::chrono::seconds(120)), "nobody set the mark ", name);
 }
 
@@ -150,7 +154,7 @@ void RankProcesses::signal(int rank, int number) const {
 void RankProcesses::set_mark(const std::string& name) const { write_mark(directory_, name); }
 
 bool RankProcesses::wait_for_mark(const std::string& name, std::chrono::seconds limit) const {
-  return wait_until([&] { return std::filesystem::exists(mark_path(directory_, name)); }, limit);
+  return wait_until([&] { return std::filesystem::exists(path_of_mark(directory_, name)); }, limit);
 }
 
 ProcessOutcome RankProcesses::wait(int rank, std::chrono::seconds limit) {

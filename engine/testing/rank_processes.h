@@ -30,6 +30,8 @@ struct RankProcess {
   std::shared_ptr<Communicator> join(CommunicatorOptions options = {}) const;
   // Tells whoever waits for the mark; any rank, and the test.
   void set_mark(const std::string& name) const;
+  bool has_mark(const std::string& name) const;
+  std::string mark_path(const std::string& name) const;  // a file that is there when the mark is set
   void wait_for_mark(const std::string& name) const;
 };
 

@@ -22,7 +22,6 @@ from types import ModuleType
 from launch import RunResult, run_ranks
 
 _GROUP_TIMEOUT_S = 20
-_CHECK_LIMIT_S = 60
 
 
 def check_names(module: Path) -> list[str]:
@@ -46,10 +45,16 @@ class CheckResults:
 
 
 def run_checks(
-    module: Path, world_size: int, *, timeout: float = 180, env: Mapping[str, str | None] | None = None
+    module: Path,
+    world_size: int,
+    *,
+    timeout: float = 180,
+    check_limit: float = 60,
+    env: Mapping[str, str | None] | None = None,
 ) -> CheckResults:
     with tempfile.TemporaryDirectory(prefix="neuron-checks-") as folder:
-        run = run_ranks(Path(__file__), world_size, timeout=timeout, env=env, args=[str(module), folder])
+        args = [str(module), folder, str(check_limit)]
+        run = run_ranks(Path(__file__), world_size, timeout=timeout, env=env, args=args)
         failures: list[dict[str, str | None]] = []
         for rank in range(world_size):
             lines = Path(folder) / f"rank{rank}"
@@ -74,7 +79,7 @@ def _main() -> None:
 
     import torch.distributed as dist
 
-    path, folder = Path(sys.argv[1]), Path(sys.argv[2])
+    path, folder, check_limit = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
     module = _load(path)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     backend = getattr(module, "BACKEND", "neuron")
@@ -84,7 +89,7 @@ def _main() -> None:
         for name in check_names(path):
             problem = None
             # Behind a closed gate a check may hang for ever: say where, and let the others fail.
-            faulthandler.dump_traceback_later(_CHECK_LIMIT_S, exit=True)
+            faulthandler.dump_traceback_later(check_limit, exit=True)
             try:
                 getattr(module, f"check_{name}")(rank, world_size)
             except BaseException:  # noqa: BLE001

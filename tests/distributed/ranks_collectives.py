@@ -13,6 +13,7 @@ from reference import (
     FLOATS,
     INTEGERS,
     assert_same,
+    fails_with,
     reduced,
     values,
 )
@@ -27,15 +28,6 @@ LARGE = 300_001
 
 def everyone(world_size: int, shape: tuple[int, ...], dtype: torch.dtype, salt: int = 0) -> list[torch.Tensor]:
     return [values(rank, shape, dtype, salt) for rank in range(world_size)]
-
-
-def fails_with(kind: type[BaseException] | tuple[type[BaseException], ...], text: str, call: object) -> None:
-    try:
-        call()  # type: ignore[operator]
-    except kind as error:
-        assert text in str(error), f"{error!r} does not say {text!r}"
-    else:
-        raise AssertionError(f"no {kind} was raised")
 
 
 def check_all_reduce(rank: int, world_size: int) -> None:
@@ -81,21 +73,6 @@ def check_premul_sum(rank: int, world_size: int) -> None:
             assert_same(tensor, reduced([i * 2 for i in inputs], Op.SUM), f"premul {dtype} {factor}")
 
 
-def check_integer_extremes(rank: int, world_size: int) -> None:
-    """Field case 02: no detour through floating point, no narrowing."""
-    numbers = [-1, 2**53 + 1, -(2**62), 5 + rank]
-    expected = {
-        Op.SUM: [n * world_size for n in numbers[:3]] + [5 * world_size + sum(range(world_size))],
-        Op.MAX: [*numbers[:3], 5 + world_size - 1],
-        Op.MIN: [*numbers[:3], 5],
-    }
-    for op, wanted in expected.items():
-        tensor = torch.tensor(numbers, device="neuron")
-        dist.all_reduce(tensor, op=op)
-        wrapped = [(w + 2**63) % 2**64 - 2**63 for w in wanted]
-        assert tensor.tolist() == wrapped, f"{op}: {tensor.tolist()} instead of {wrapped}"
-
-
 def check_broadcast(rank: int, world_size: int) -> None:
     for dtype in ALL_TYPES:
         for root in range(world_size):
@@ -113,15 +90,6 @@ def check_all_gather(rank: int, world_size: int) -> None:
             dist.all_gather(outputs, inputs[rank].to("neuron"))
             for output, expected in zip(outputs, inputs, strict=True):
                 assert_same(output, expected, f"all_gather {dtype} {shape}")
-
-
-def check_all_gather_uneven(rank: int, world_size: int) -> None:
-    """Field case 06: rank r gives r rows; rank 0 none."""
-    inputs = [values(r, (r, 3), torch.float32) for r in range(world_size)]
-    outputs = [torch.zeros_like(t, device="neuron") for t in inputs]
-    dist.all_gather(outputs, inputs[rank].to("neuron"))
-    for output, expected in zip(outputs, inputs, strict=True):
-        assert_same(output, expected, "uneven all_gather")
 
 
 def check_all_gather_into_tensor(rank: int, world_size: int) -> None:
@@ -157,34 +125,6 @@ def check_reduce_scatter_tensor(rank: int, world_size: int) -> None:
         output = torch.zeros(count, device="neuron")
         dist.reduce_scatter_tensor(output, inputs[rank].to("neuron"))
         assert_same(output, reduced(inputs, Op.SUM)[rank], f"reduce_scatter_tensor {count}")
-
-
-def check_coalesced(rank: int, world_size: int) -> None:
-    """Field case 19: sizes and types may differ within a unit."""
-    kinds = [(torch.float32, (5,)), (torch.bfloat16, (2, 3)), (torch.int64, (1,))]
-    inputs = [everyone(world_size, shape, dtype) for dtype, shape in kinds]
-    tensors = [of_kind[rank].to("neuron") for of_kind in inputs]
-    with dist._coalescing_manager():
-        for tensor in tensors:
-            dist.all_reduce(tensor)
-    for tensor, of_kind in zip(tensors, inputs, strict=True):
-        assert_same(tensor, reduced(of_kind, Op.SUM), "coalesced all_reduce")
-
-    gathered = [torch.zeros(world_size, *shape, dtype=dtype, device="neuron") for dtype, shape in kinds]
-    with dist._coalescing_manager(async_ops=True) as manager:
-        for whole, of_kind in zip(gathered, inputs, strict=True):
-            dist.all_gather_into_tensor(whole, of_kind[rank].to("neuron"))
-    manager.wait()
-    for whole, of_kind in zip(gathered, inputs, strict=True):
-        assert_same(whole, torch.stack(of_kind), "coalesced all_gather_into_tensor")
-
-    wide = [everyone(world_size, (world_size, *shape), dtype) for dtype, shape in kinds]
-    scattered = [torch.zeros(shape, dtype=dtype, device="neuron") for dtype, shape in kinds]
-    with dist._coalescing_manager():
-        for part, of_kind in zip(scattered, wide, strict=True):
-            dist.reduce_scatter_tensor(part, of_kind[rank].to("neuron"))
-    for part, of_kind in zip(scattered, wide, strict=True):
-        assert_same(part, reduced(of_kind, Op.SUM)[rank], "coalesced reduce_scatter_tensor")
 
 
 def check_coalescing_by_device(rank: int, world_size: int) -> None:
@@ -225,89 +165,6 @@ def check_all_to_all(rank: int, world_size: int) -> None:
     whole = torch.zeros(world_size * 4, device="neuron")
     dist.all_to_all_single(whole, torch.cat(sent[rank]).to("neuron"))
     assert_same(whole, torch.cat([sent[r][rank] for r in range(world_size)]), "all_to_all_single")
-
-
-def check_all_to_all_uneven(rank: int, world_size: int) -> None:
-    """Field case 07: rank r gives (r + p) % 3 rows to p, zero rows among them."""
-
-    def rows(source: int, target: int) -> torch.Tensor:
-        return values(source, ((source + target) % 3, 2), torch.int64, salt=target)
-
-    give = [rows(rank, p) for p in range(world_size)]
-    get = [rows(r, rank) for r in range(world_size)]
-    output = torch.zeros(sum(len(g) for g in get), 2, dtype=torch.int64, device="neuron")
-    dist.all_to_all_single(output, torch.cat(give).to("neuron"), [len(g) for g in get], [len(g) for g in give])
-    assert_same(output, torch.cat(get), "uneven all_to_all_single")
-
-
-def check_strided(rank: int, world_size: int) -> None:
-    """Field case 03: logical order, for inputs and outputs."""
-    makers = [
-        lambda base: base.t(),
-        lambda base: base[:, 0],
-        lambda base: base[::2],
-        lambda base: base[1:, 2:],
-    ]
-    for make in makers:
-        inputs = [make(values(r, (6, 5), torch.float32)) for r in range(world_size)]
-        base = values(rank, (6, 5), torch.float32).to("neuron")
-        untouched = base.clone()
-        view = make(base)
-        dist.all_reduce(view)
-        assert_same(view, reduced(inputs, Op.SUM), "strided all_reduce")
-        mask = torch.zeros(6, 5, dtype=torch.bool)
-        make(mask).fill_(True)
-        assert_same(base.cpu()[~mask], untouched.cpu()[~mask], "neighbours of a strided all_reduce")
-
-        view = make(values(rank, (6, 5), torch.float32).to("neuron"))
-        dist.broadcast(view, src=0)
-        assert_same(view, inputs[0], "strided broadcast")
-
-        outputs = [make(torch.zeros(6, 5, device="neuron")) for _ in range(world_size)]
-        dist.all_gather(outputs, make(values(rank, (6, 5), torch.float32).to("neuron")))
-        for output, expected in zip(outputs, inputs, strict=True):
-            assert_same(output, expected, "strided all_gather")
-
-        output = make(torch.zeros(6, 5, device="neuron"))
-        part = make(values(rank, (6, 5), torch.float32).to("neuron"))
-        dist.reduce_scatter(output, [part] * world_size)
-        assert_same(output, reduced(inputs, Op.SUM), "strided reduce_scatter")
-
-
-def check_expanded(rank: int, world_size: int) -> None:
-    outputs = [torch.zeros(3, 4, device="neuron") for _ in range(world_size)]
-    dist.all_gather(outputs, torch.full((3, 1), float(rank), device="neuron").expand(3, 4))
-    assert [o.sum().item() for o in outputs] == [12.0 * r for r in range(world_size)]
-    shared = torch.zeros(1, 4, device="neuron").expand(3, 4)
-    fails_with(ValueError, "expand()", lambda: dist.all_reduce(shared))
-
-
-def check_odd_offsets(rank: int, world_size: int) -> None:
-    """Field case 04: any storage offset; neighbours stay untouched."""
-    for dtype in [torch.int8, torch.bfloat16, torch.float32, torch.float64]:
-        buffer = values(rank, (12,), dtype).to("neuron")
-        before = buffer.cpu()
-        dist.all_reduce(buffer[1:8])
-        expected = reduced([values(r, (12,), dtype) for r in range(world_size)], Op.SUM)
-        assert_same(buffer[1:8], expected[1:8], f"offset {dtype}")
-        assert_same(buffer[:1], before[:1], f"before {dtype}")
-        assert_same(buffer[8:], before[8:], f"after {dtype}")
-
-
-def check_empty(rank: int, world_size: int) -> None:
-    """Field case 05: a tensor without elements is a call like any other."""
-    for shape in [(0,), (4, 0, 3)]:
-        empty = torch.zeros(shape, device="neuron")
-        dist.all_reduce(empty)
-        dist.broadcast(empty, src=0)
-        outputs = [torch.zeros(shape, device="neuron") for _ in range(world_size)]
-        dist.all_gather(outputs, empty)
-        dist.reduce_scatter(empty, outputs)
-        dist.all_gather_into_tensor(torch.zeros(0, device="neuron"), torch.zeros(0, device="neuron"))
-        assert empty.shape == shape and all(o.shape == shape for o in outputs)
-    last = torch.ones(3, device="neuron")
-    dist.all_reduce(last)
-    assert last.tolist() == [float(world_size)] * 3
 
 
 def check_requires_grad(rank: int, world_size: int) -> None:
@@ -351,18 +208,6 @@ def check_barrier(rank: int, world_size: int) -> None:
     assert work.is_completed()
 
 
-def check_objects(rank: int, world_size: int) -> None:
-    """Field case 20: this backend alone, sizes that differ, tensors of the device inside."""
-    gathered: list[object] = [None] * world_size
-    mine = {"t": torch.full((2,), float(rank), device="neuron"), "blob": bytes(rank * 100_000)}
-    dist.all_gather_object(gathered, mine)
-    for r, got in enumerate(gathered):
-        assert got["t"].tolist() == [float(r)] * 2 and len(got["blob"]) == r * 100_000  # type: ignore[index]
-    box = [{"from": rank}]
-    dist.broadcast_object_list(box, src=world_size - 1)
-    assert box == [{"from": world_size - 1}]
-
-
 def check_subgroups(rank: int, world_size: int) -> None:
     if world_size < 4:
         return
@@ -378,16 +223,3 @@ def check_subgroups(rank: int, world_size: int) -> None:
         assert dist.get_group_rank(reverse, 3) == 0
         dist.all_reduce(tensor, group=reverse)
     dist.destroy_process_group(mine)
-
-
-def check_groups_of_one(rank: int, world_size: int) -> None:
-    """Field case 19, first part."""
-    groups = [dist.new_group([r]) for r in range(world_size)]
-    alone = groups[rank]
-    source = torch.arange(6.0, device="neuron")
-    output = source.view(1, -1)[0]
-    dist.reduce_scatter_tensor(output, source, group=alone)
-    dist.all_reduce(source, group=alone)
-    dist.all_gather_into_tensor(output, source, group=alone)
-    dist.broadcast(source, src=rank, group=alone)
-    assert source.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]

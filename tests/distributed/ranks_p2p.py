@@ -57,45 +57,60 @@ def check_batch_in_any_order(rank: int, world_size: int) -> None:
 
 
 def check_tags(rank: int, world_size: int) -> None:
-    """Field case 10: tag 1 then tag 2 sent, tag 2 then tag 1 received."""
-    if rank == 0:
-        for tag in (1, 2):
-            dist.isend(torch.full((2000,), float(tag), device="neuron"), dst=1, tag=tag)
-    elif rank == 1:
-        for tag in (2, 1):
-            tensor = torch.zeros(2000, device="neuron")
-            dist.recv(tensor, src=0, tag=tag)
-            assert tensor.sum().item() == 2000 * tag
+    """Field case 10: tag 1 then tag 2 sent, tag 2 then tag 1 received; within a tag in order; in a subgroup too."""
+    pair = dist.new_group([0, 1])
+    for group in (None, pair):
+        if rank == 0:
+            for tag in (1, 2, 2):
+                dist.isend(torch.full((2000,), float(tag), device="neuron"), dst=1, tag=tag, group=group)
+            dist.isend(torch.full((2000,), 3.0, device="neuron"), dst=1, tag=2, group=group)
+        elif rank == 1:
+            received = [(tag, torch.zeros(2000, device="neuron")) for tag in (2, 1, 2, 2)]
+            wait_all([dist.irecv(tensor, src=0, tag=tag, group=group) for tag, tensor in received])
+            assert [tensor.sum().item() for _, tensor in received] == [4000, 2000, 4000, 6000]
     dist.barrier()
 
 
-def check_hundreds_in_a_batch(rank: int, world_size: int) -> None:
-    """Field case 11: no limit that the user can see."""
+def check_a_thousand_operations_in_a_batch(rank: int, world_size: int) -> None:
+    """Field case 11: no limit that the user can see, in a batch and one by one; sizes from 8 to 128 KiB."""
     after, before = ring(rank, world_size)
-    for _ in range(2):
-        sizes = [2048 << (i % 5) for i in range(300)]
+    sizes = [2048 << (i % 5) for i in range(500)]
+    for batched in (True, False):
         sources = [torch.full((size,), float(i), device="neuron") for i, size in enumerate(sizes)]
         targets = [torch.zeros(size, device="neuron") for size in sizes]
-        batch = []
+        works, batch = [], []
         for source, target in zip(sources, targets, strict=True):
-            batch += [P2POp(dist.isend, source, after), P2POp(dist.irecv, target, before)]
-        wait_all(dist.batch_isend_irecv(batch))
-        assert [t[-1].item() for t in targets] == [float(i) for i in range(300)]
+            if batched:
+                batch += [P2POp(dist.isend, source, after), P2POp(dist.irecv, target, before)]
+            else:
+                works += [dist.isend(source, dst=after), dist.irecv(target, src=before)]
+        wait_all(dist.batch_isend_irecv(batch) if batched else works)
+        assert [t[-1].item() for t in targets] == [float(i) for i in range(500)]
 
 
 def check_any_source(rank: int, world_size: int) -> None:
-    """Field case 12."""
-    if rank == 0:
-        seen = set()
-        for _ in range(world_size - 1):
-            tensor = torch.zeros(3, device="neuron")
-            source = dist.recv(tensor)
-            assert tensor.tolist() == [float(source)] * 3
-            seen.add(source)
-        assert seen == set(range(1, world_size))
-    else:
-        dist.send(torch.full((3,), float(rank), device="neuron"), dst=0)
-    dist.barrier()
+    """Field case 12: without a source, the sender's rank is told; by recv and irecv, in the world and in a subgroup."""
+    groups = [(None, list(range(world_size)))]
+    if world_size > 2:
+        groups.append((dist.new_group([0, 2]), [0, 2]))
+    for group, members in groups:
+        for by in ("recv", "irecv"):
+            if rank == 0:
+                seen = set()
+                for _ in members[1:]:
+                    tensor = torch.zeros(3, device="neuron")
+                    if by == "recv":
+                        source = dist.recv(tensor, group=group)
+                    else:
+                        work = dist.irecv(tensor, group=group)
+                        work.wait()
+                        source = dist.get_global_rank(group or dist.group.WORLD, work._source_rank())
+                    assert tensor.tolist() == [float(source)] * 3
+                    seen.add(source)
+                assert seen == set(members[1:])
+            elif rank in members:
+                dist.send(torch.full((3,), float(rank), device="neuron"), dst=0, group=group)
+            dist.barrier()
 
 
 def check_strided(rank: int, world_size: int) -> None:

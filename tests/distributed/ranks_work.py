@@ -10,6 +10,7 @@ import threading
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 
 import torch_neuronx  # noqa: F401
 from neuron_emu import _C
@@ -86,6 +87,23 @@ def check_future_is_complete_at_submission(rank: int, world_size: int) -> None:
     assert halved.wait().tolist() == [total(world_size) / 2] * 4
     assert outcome.wait() == 0
     assert future.wait()[0].data_ptr() == tensor.data_ptr()
+
+
+def check_a_work_that_was_waited_for_is_not_kept(rank: int, world_size: int) -> None:
+    """torch keeps a work that functional collectives may wait for, until either has waited."""
+    kept = torch._C._distributed_c10d._get_work_registry_size
+    with functional.allow_inflight_collective_as_graph_input_ctx():
+        first, second = ones(rank), ones(rank)
+        dist.all_reduce(first, async_op=True)
+        work = dist.all_reduce(second, async_op=True)
+        assert kept() == 2
+        torch.ops.c10d_functional.wait_tensor(first)
+        assert kept() == 1
+        work.wait()
+        assert kept() == 0
+        assert first.tolist() == second.tolist() == [total(world_size)] * 4
+    dist.all_reduce(first, async_op=True).wait()
+    assert kept() == 0
 
 
 def check_sequence_numbers(rank: int, world_size: int) -> None:

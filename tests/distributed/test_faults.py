@@ -69,6 +69,17 @@ MISMATCHES = {
         "fails(lambda: dist.all_reduce(x[:8 - rank]))",
         ["the numbers of elements are not the same", "float32[8]", "float32[7]"],
     ),
+    "rows": (
+        "fails(lambda: dist.all_reduce(torch.ones(100 + 100 * rank, 8, device='neuron')))",
+        ["the numbers of elements are not the same", "float32[800]", "float32[1600]"],
+    ),
+    "gathered_dtype": (
+        """
+        y = torch.ones(8, dtype=torch.int32, device="neuron") if rank else x
+        fails(lambda: dist.all_gather_into_tensor(torch.zeros(16, dtype=y.dtype, device="neuron"), y))
+        """,
+        ["the dtypes are not the same", "float32[8]", "int32[8]"],
+    ),
     "root": (
         "fails(lambda: dist.broadcast(x, rank))",
         ["the roots are not the same", "root 0", "root 1"],
@@ -89,6 +100,7 @@ MISMATCHES = {
 
 @pytest.mark.parametrize("name", MISMATCHES)
 def test_mismatch(name: str) -> None:
+    """Field case 17: found without a debug mode, told on all ranks, which then end cleanly. Field case 07: splits."""
     body, words = MISMATCHES[name]
     run = run_ranks(program(body), 2)
     assert run.returncodes == [3, 3], run.describe()
@@ -139,6 +151,39 @@ def test_a_rank_that_never_comes() -> None:
     assert run.returncodes[0] == 3, run.describe()
     for word in ("all_reduce #2: not all ranks came within 3.0 s", "rank 1: not here; its last call was #1 all_reduce"):
         assert word in run.ranks[0].stderr, run.describe()
+
+
+def test_each_group_has_its_own_timeout() -> None:
+    """Field case 15: for collectives, messages and barriers; told are the call, its number and who is missing."""
+    body = """
+    def late(call, timeout, words):
+        group = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=timeout)) if timeout else None
+        if rank == 1:
+            return
+        started = time.monotonic()
+        try:
+            call(group)
+            torch.neuron.synchronize()
+        except Exception as error:
+            assert words in str(error) and "rank 1" in str(error), error
+        else:
+            raise AssertionError(words)
+        # Not before its time, and long before the other rank ends.
+        assert (timeout or 4) - 0.1 <= time.monotonic() - started < 30, time.monotonic() - started
+
+    late(lambda group: dist.all_reduce(x, group=group), 1, "all_reduce #1: not all ranks came within 1.0 s")
+    late(lambda group: dist.barrier(group=group), 2, "barrier #1: not all ranks came within 2.0 s")
+    late(lambda group: dist.recv(x, src=1, group=group), 3, "3.0 s")
+    late(lambda group: dist.all_reduce(x), None, "all_reduce #2: not all ranks came within 4.0 s")
+    print("told", flush=True)
+    if rank == 1:
+        time.sleep(60)
+    os._exit(0)
+    """
+    with Ranks(program(body, timeout=4), 2, env={"NEURON_EMU_LIMITS": "extended"}) as ranks:
+        ranks.processes[0].wait(60)
+        run = ranks.wait(0)
+    assert run.returncodes[0] == 0 and "told" in run.ranks[0].stdout, run.describe()
 
 
 DEATHS = {

@@ -1,4 +1,4 @@
-"""Starting a job: the specification's script, core assignment, and what is wrong with a launch (field case 58)."""
+"""Starting a job: the specification's script, core assignment, and what is wrong with a launch."""
 
 from __future__ import annotations
 
@@ -50,9 +50,13 @@ dist.destroy_process_group()
     assert [r.stdout.strip() for r in run.ranks] == ["rank=0 device=0 core=4", "rank=1 device=1 core=5"]
 
 
-def test_more_workers_than_cores() -> None:
-    run = run_ranks(MINIMAL, 3, env={"NEURON_RT_VISIBLE_CORES": "4-5"})
-    refused_everywhere(run, "LOCAL_WORLD_SIZE=3", "2", "NEURON_RT_VISIBLE_CORES=4-5")
+@pytest.mark.parametrize(
+    ("cores", "there_are", "workers"), [("0-0", "1 logical core is", 2), ("4-5", "2 logical cores are", 3)]
+)
+def test_more_workers_than_cores(cores: str, there_are: str, workers: int) -> None:
+    """Field case 58."""
+    run = run_ranks(MINIMAL, workers, env={"NEURON_RT_VISIBLE_CORES": cores})
+    refused_everywhere(run, f"LOCAL_WORLD_SIZE={workers}", there_are, f"NEURON_RT_VISIBLE_CORES={cores}")
 
 
 def test_more_workers_than_cores_under_torchrun() -> None:
@@ -62,8 +66,9 @@ def test_more_workers_than_cores_under_torchrun() -> None:
         assert re.search(rf"rank ?{rank}\b.*NEURON_RT_VISIBLE_CORES", run.stderr), run.describe()
 
 
-@pytest.mark.parametrize("cores", ["3-1", "a", " "])
+@pytest.mark.parametrize("cores", ["3-1", "a", "", " "])
 def test_malformed_core_range(cores: str) -> None:
+    """Field case 58."""
     refused_everywhere(run_ranks(MINIMAL, 2, env={"NEURON_RT_VISIBLE_CORES": cores}), "NEURON_RT_VISIBLE_CORES")
 
 
@@ -74,6 +79,7 @@ def test_core_range_wrong_on_one_rank_only() -> None:
 
 @pytest.mark.parametrize("missing", ["LOCAL_RANK", "LOCAL_WORLD_SIZE"])
 def test_local_variables_missing(missing: str) -> None:
+    """Field case 58."""
     refused_everywhere(run_ranks(MINIMAL, 2, env={missing: None}), f"{missing} is not set", "local-variables")
 
 
@@ -103,6 +109,7 @@ def test_local_variables_inconsistent(rank_env: list[dict[str, str]], text: str)
 
 
 def test_runtime_before_group() -> None:
+    """Field case 58: a tensor before the group."""
     script = "import os, torch\nif os.environ['RANK'] == '1': torch.ones(1, device='neuron')\n" + MINIMAL
     run = run_ranks(script, 2)
     words = "AssertionError: Neuron runtime should not be initialized before the init_process_group."
@@ -164,22 +171,43 @@ print("again")
 
 
 def test_composite_group() -> None:
-    """Field case 24."""
+    """Field case 24: both devices, in new groups and meshes too; without it, the error names the device."""
     script = """
 import os, torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 rank = int(os.environ["RANK"])
 dist.init_process_group("cpu:gloo,neuron:neuron")
-for group in (None, dist.new_group([0, 1])):
+cpu = torch.device("cpu")
+for group in (None, dist.new_group([0, 1]), *(init_device_mesh(d, (2,)).get_group() for d in ("cpu", "neuron"))):
     for device in ("cpu", "neuron"):
         value = torch.tensor([rank + 1.0], device=device)
         dist.all_reduce(value, group=group)
         assert value.item() == 3.0, (device, value)
-objects = [None, None]
-dist.all_gather_object(objects, {"rank": rank})
-assert objects == [{"rank": 0}, {"rank": 1}]
+    objects = [None, None]
+    dist.all_gather_object(objects, {"rank": rank, "t": torch.tensor([rank], device="neuron")}, group=group)
+    assert [o["rank"] for o in objects] == [o["t"].item() for o in objects] == [0, 1]
+    (group or dist.group.WORLD)._get_backend(cpu).monitored_barrier()
+dist.monitored_barrier(dist.new_group(backend="gloo"))
+dist.barrier()
 dist.destroy_process_group()
 """
     run_ranks(script, 2).check()
+
+
+@pytest.mark.parametrize(("backend", "device"), [("neuron", "cpu"), ("gloo", "neuron")])
+def test_a_device_that_the_group_does_not_have(backend: str, device: str) -> None:
+    """Field case 24: torch's own words, which name the device; README says how to ask for both."""
+    script = f"""
+import torch, torch.distributed as dist
+dist.init_process_group("{backend}")
+try:
+    dist.all_reduce(torch.ones(1, device="{device}"))
+except RuntimeError as error:
+    assert "No backend type associated with device type {device}" in str(error), error
+    print("refused")
+dist.destroy_process_group()
+"""
+    assert run_ranks(script, 2).check().stdout.count("refused") == 2
 
 
 def test_device_id_and_meshes() -> None:
@@ -213,17 +241,28 @@ def test_debug_detail() -> None:
 
 
 def test_barrier_is_the_first_call() -> None:
-    """Field case 23."""
+    """Field case 23: with and without device_ids, with ranks that come at random times; of a subgroup at once."""
     script = """
-import random, time, torch, torch.distributed as dist
+import os, random, time, torch, torch.distributed as dist
 dist.init_process_group("neuron")
 dist.barrier()
-for _ in range(5):
+for turn in range(5):
     time.sleep(random.random() / 20)
-    dist.barrier()
+    dist.barrier(device_ids=[torch.neuron.current_device()] if turn % 2 else None)
+some = dist.new_group([0, 2])
+if dist.get_rank() != 1:
+    try:
+        dist.barrier(group=some)
+        passed = True
+    except NotImplementedError as error:
+        assert "subgroup-barrier" in str(error)
+        passed = False
+    assert passed == (os.environ["NEURON_EMU_LIMITS"] == "extended")
+dist.barrier()
 dist.destroy_process_group()
 """
-    run_ranks(script, 2).check()
+    for limits in ("documented", "extended"):
+        run_ranks(script, 3, env={"NEURON_EMU_LIMITS": limits}, timeout=40).check()
 
 
 def test_a_rank_that_never_comes_is_named() -> None:

@@ -141,6 +141,7 @@ dist.destroy_process_group()
 
 @LIMITS
 def test_point_to_point_limits(limits: str) -> None:
+    """Field case 12: without a source, an error that asks for a peer."""
     script = (
         PRELUDE
         + """

@@ -1,0 +1,66 @@
+"""What people hit with torch.distributed on backends like this one; each row of the list is a test.
+
+The test of a row says `Field case NN` in its docstring: here, in the rank modules, or in the file of its subject.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from checks import CheckResults, check_names, run_checks
+
+RANKS = Path(__file__).with_name("ranks_field_cases.py")
+
+# The rows about the process group itself and about starting jobs.
+ROWS = {
+    2: "integers are reduced in their own type",
+    3: "strided inputs and outputs",
+    4: "odd storage offsets",
+    5: "tensors without elements",
+    6: "lists of sizes that differ by rank",
+    7: "uneven all_to_all_single",
+    10: "tags of messages",
+    11: "hundreds of messages in a batch",
+    12: "receiving from any source",
+    15: "the timeout of a group",
+    17: "calls that differ between ranks",
+    19: "coalesced calls, groups of one",
+    20: "object collectives",
+    21: "float8",
+    22: "bool and all other types",
+    23: "barrier as the first call",
+    24: "a group for the CPU and the device",
+    58: "more workers than cores, bad ranges",
+    59: "two agents on one host",
+    60: "elastic restart, and the end of an agent",
+}
+
+
+@pytest.fixture(scope="module", params=[2, 3], ids=["2ranks", "3ranks"])
+def results(request: pytest.FixtureRequest) -> CheckResults:
+    return run_checks(RANKS, request.param, env={"NEURON_EMU_LIMITS": "extended"})
+
+
+@pytest.mark.parametrize("name", check_names(RANKS))
+def test_field_case(results: CheckResults, name: str) -> None:
+    results.verify(name)
+
+
+def tested_rows() -> dict[int, list[str]]:
+    """The tests of each row, by the docstrings."""
+    rows: dict[int, list[str]] = {}
+    for file in Path(__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith(("test_", "check_")):
+                for number in re.findall(r"Field case (\d\d)\b", ast.get_docstring(node) or ""):
+                    rows.setdefault(int(number), []).append(f"{file.name}::{node.name}")
+    return rows
+
+
+def test_every_row_has_a_test() -> None:
+    tested = tested_rows()
+    missing = {number: subject for number, subject in ROWS.items() if number not in tested}
+    assert not missing, f"no docstring of a test says 'Field case NN' for {missing}"

@@ -64,7 +64,8 @@ Status WorkNeuron::outcome() const {
 }
 
 bool WorkNeuron::isCompleted() {
-  const bool ended = completed() || !outcome().is_ok();
+  const bool waited_for = parts_.waited_for != nullptr && parts_.waited_for->load();
+  const bool ended = waited_for || completed() || !outcome().is_ok();
   if (ended) note_waited();
   return ended;
 }

@@ -62,6 +62,8 @@ class WorkNeuron final : public c10d::Work {
   // Makes the Future that get_future() gives, with events recorded now.
   void complete_future();
 
+  // Of a message that was waited for: true at once. torch's documents say so ("the output can be utilized on the
+  // default stream without further synchronization"), and code written for gloo expects it of isend and irecv.
   bool isCompleted() override;
   bool isSuccess() const override;
   // The rank that a receive got its message from; blocks the host until it is there.

@@ -5,7 +5,6 @@ What the environment says (WORLD_SIZE, UPSTREAM_DEFAULT_DEVICE) holds from this 
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import multiprocessing
 import os
@@ -54,13 +53,21 @@ RENAMED = [
 ]
 
 
+# With --default-device: what only gloo and MPI do with the CPU's tensors.
+OPENED = [
+    (r'^( +)BACKEND != "(gloo|mpi)",', r"\1False,"),
+    (r'BACKEND != "gloo", "GLOO Batch', 'False, "GLOO Batch'),
+    (r'require_backend_is_available\(\{"gloo"\}\)', 'require_backend_is_available({"neuron"})'),
+]
+
+
 def _count_as_supported() -> None:
     """The lists and decorators by which the suite asks for hardware."""
     for feature in common_distributed.DistTestCases.backend_feature.values():
         feature.add("neuron")
     common_distributed.DistTestCases.backend_feature["neuron"] = {"neuron"}
-    # What the suite leaves out for NCCL: torch's front offers neither for such a backend.
-    for form in ("allgather_coalesced", "cpu barrier"):
+    # As for NCCL: their tensors are the CPU's in this mode.
+    for form in ("allgather_coalesced", "sendrecv anysource", "cpu barrier"):
         common_distributed.DistTestCases.skip_collective[form].add("neuron")
 
     def enough(_: Any, *__: Any, **___: Any) -> Any:
@@ -73,23 +80,25 @@ def _count_as_supported() -> None:
     common_distributed.init_multigpu_helper = lambda size, _: {rank: [rank] for rank in range(int(size))}
 
 
+def _to_device(self: Any, device: Any = None, **_: Any) -> Any:
+    return self.to("neuron" if device is None else torch.device(device))  # of an index: the accelerator
+
+
 def _load() -> types.ModuleType:
+    """The module with the device's and the backend's names in it; nothing on disk is changed."""
     if DEFAULT_DEVICE:
         for feature in ("gpu", "cuda", "ddp", "subgroup", "plugin"):
             common_distributed.DistTestCases.backend_feature[feature].add("neuron")
-        return importlib.import_module(MODULE)
-    _count_as_supported()
-
-    def to_device(self: Any, device: Any = None, **_: Any) -> Any:
-        return self.to("neuron" if device is None else torch.device(device))  # of an index: the accelerator
-
-    torch.Tensor.cuda = to_device
-    torch.nn.Module.cuda = to_device
+    else:
+        _count_as_supported()
+        torch.Tensor.cuda = _to_device
+        torch.nn.Module.cuda = _to_device
     spec = importlib.util.find_spec(MODULE)
     assert spec is not None and spec.origin is not None
     text = Path(spec.origin).read_text()
-    for pattern, replacement in RENAMED:
-        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    for pattern, replacement in OPENED if DEFAULT_DEVICE else RENAMED:
+        text, times = re.subn(pattern, replacement, text, flags=re.MULTILINE)
+        assert times > 0, f"not in this torch's module: {pattern}"
     module = types.ModuleType("distributed_test_on_neuron")
     module.__file__ = spec.origin
     sys.modules[module.__name__] = module

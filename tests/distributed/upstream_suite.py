@@ -3,9 +3,10 @@
     python upstream_suite.py --world-size 2 [--default-device] [--only REGEX] --report FILE
 
 Two ways to bring the tests to the device. By default they take the path that they have for CUDA and NCCL: a copy of
-the module is made in memory in which the device and the backend have other names. With --default-device the module
-stays as it is, and each rank makes its tensors on the device because torch.set_default_device says so: those are the
-tests that NCCL skips because their tensors are the CPU's.
+the module is made in memory in which the device and the backend have other names. With --default-device the names
+stay, and each rank makes its tensors on the device because torch.set_default_device says so: those are the tests that
+NCCL skips because their tensors are the CPU's, and those of all-to-all, coalescing and messages that only gloo and MPI
+run there. What needs two devices or CUDA streams is skipped in that way, and runs in the other.
 
 Tests named in upstream_skips.toml are left out. The report is JSON: {"passed": [...], "skipped": {name: reason},
 "failed": {name: last line}}. Exit 1 when a test failed.

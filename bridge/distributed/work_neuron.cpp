@@ -2,12 +2,14 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "bridge/distributed/comms_record.h"
 #include "bridge/distributed/outcome_watcher.h"
 #include "bridge/distributed/staging.h"
 #include "bridge/runtime/devices.h"
@@ -112,6 +114,8 @@ int WorkNeuron::sourceRank() const {
 }
 
 bool WorkNeuron::wait(std::chrono::milliseconds timeout) {
+  std::optional<CommsRecord> comms;
+  if (parts_.profiled_group && at::hasCallbacks()) comms.emplace(*parts_.profiled_group, waiting());
   raise_if_error(outcome());
   synchronize();
   if (timeout != kNoTimeout) {
@@ -120,6 +124,16 @@ bool WorkNeuron::wait(std::chrono::milliseconds timeout) {
     wait_on_host(Deadline::never(), timeout);
   }
   return true;
+}
+
+CommsCall WorkNeuron::waiting() const {
+  CommsCall call;
+  call.name = "wait";
+  call.rank = rank_;
+  call.point_to_point = !parts_.on_streams();
+  if (!call.point_to_point) call.sequence = static_cast<std::int64_t>(getSequencenumber());
+  call.async = false;
+  return call;
 }
 
 void WorkNeuron::wait_on_host(Deadline deadline, std::chrono::milliseconds timeout) const {

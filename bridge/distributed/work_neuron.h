@@ -17,10 +17,13 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "bridge/distributed/flight_record.h"
 #include "engine/collectives/work.h"
 #include "engine/device/stream.h"
 
 namespace neuron::bridge {
+
+struct CommsCall;
 
 // Inside a class derived from c10d::Work, the plain name means that.
 using EngineWork = Work;
@@ -40,6 +43,8 @@ struct WorkParts {
   std::vector<at::Tensor> outputs;
   // Point-to-point works run on no stream: their copies are enqueued by the first synchronize().
   c10::SmallVector<LateCopy, 1> late_copies;
+  // While a profiler runs: the group, which the record of wait() names. Else null.
+  std::shared_ptr<const RecordedGroup> profiled_group;
   // Of an unbatched message: set when the user has waited for it or has seen it completed. Else null.
   std::shared_ptr<std::atomic<bool>> waited_for;
 
@@ -83,6 +88,7 @@ class WorkNeuron final : public c10d::Work {
   Status outcome() const;  // the first failure known so far
   void wait_on_host(Deadline deadline, std::chrono::milliseconds timeout) const;
   void note_waited() const;
+  CommsCall waiting() const;
 
   void order_after(Stream& stream);
 

@@ -28,7 +28,7 @@ def run_suite(report: Path, *options: str) -> dict[str, object]:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("mode", "enough"), [("device", 150), ("default_device", 75)])
+@pytest.mark.parametrize(("mode", "enough"), [("device", 145), ("default_device", 85)])
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_distributed_test(tmp_path: Path, world_size: int, mode: str, enough: int) -> None:
     options = ["--world-size", str(world_size), *(["--default-device"] if mode == "default_device" else [])]

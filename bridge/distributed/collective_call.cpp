@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "bridge/distributed/dtype_map.h"
@@ -131,6 +132,15 @@ CollectiveCall& CollectiveCall::output_slices(const at::Tensor& tensor,
   return *this;
 }
 
+CollectiveCall& CollectiveCall::splits(const std::vector<std::int64_t>& input,
+                                       const std::vector<std::int64_t>& output) {
+  if (at::hasCallbacks()) {
+    input_splits_ = input;
+    output_splits_ = output;
+  }
+  return *this;
+}
+
 CollectiveCall& CollectiveCall::wait_on_host() {
   host_wait_ = WorkNeuron::HostWait::kAlways;
   return *this;
@@ -159,7 +169,24 @@ void CollectiveCall::record(const std::shared_ptr<RecordedGroup>& group, const s
   FlightRecorder::get().add(group, std::move(made));
 }
 
+CommsCall CollectiveCall::profiled_call(std::uint64_t sequence) const {
+  CommsCall call;
+  call.name = comms_name(type_);
+  call.rank = context_.rank;
+  call.sequence = static_cast<std::int64_t>(sequence);
+  call.async = async_;
+  // Broadcast and reduce work in place on every rank, as profilers see it.
+  call.inputs = profiled_.empty() ? outputs_ : profiled_;
+  call.outputs = outputs_.empty() ? profiled_ : outputs_;
+  call.input_splits = input_splits_;
+  call.output_splits = output_splits_;
+  return call;
+}
+
 WorkParts CollectiveCall::submit(Communicator& communicator, const std::shared_ptr<RecordedGroup>& group) {
+  const bool profiled = at::hasCallbacks();
+  std::optional<CommsRecord> comms;
+  if (profiled) comms.emplace(*group, profiled_call(communicator.next_sequence()));
   const Path path = choose_path(requests_.front().kind, context_.device, context_.name);
   PythonStack stack = python_stack(FlightRecorder::get().stack_depth());
   requests_.front().origin = users_line(stack);
@@ -174,6 +201,7 @@ WorkParts CollectiveCall::submit(Communicator& communicator, const std::shared_p
   WorkParts parts;
   parts.works.push_back(work);
   parts.outputs = std::move(outputs_);
+  if (profiled) parts.profiled_group = group;
   // The submitting stream comes after the collective, also when that was routed.
   if (staging_.copy_back()) {
     parts.copied_on = path.submitting;

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "bridge/distributed/comms_record.h"
 #include "bridge/distributed/flight_recorder.h"
 #include "bridge/distributed/reduction.h"
 #include "bridge/distributed/staging.h"
@@ -42,6 +43,8 @@ class CollectiveCall {
   CollectiveCall& input_slices(const at::Tensor& tensor, const std::vector<std::size_t>& counts);
   CollectiveCall& output_slices(const at::Tensor& tensor, const std::vector<std::size_t>& counts);
 
+  // Of an all-to-all, by dimension 0, as the caller gave them: for profilers.
+  CollectiveCall& splits(const std::vector<std::int64_t>& input, const std::vector<std::int64_t>& output);
   CollectiveCall& wait_on_host();  // the Work's wait() blocks the host
 
   // Enqueues everything on the path that the current stream chooses. Raises before a sequence number is
@@ -53,6 +56,7 @@ class CollectiveCall {
  private:
   CollectiveRequest& current() { return requests_.back(); }
   void show(const at::Tensor& tensor);
+  CommsCall profiled_call(std::uint64_t sequence) const;
   TensorShapes::Uneven uneven_parts() const;
   void record(const std::shared_ptr<RecordedGroup>& group, const std::shared_ptr<Work>& work,
               PythonStack stack);
@@ -66,7 +70,8 @@ class CollectiveCall {
   Staging staging_;
   std::vector<CollectiveRequest> requests_;
   std::vector<at::Tensor> outputs_;
-  std::vector<at::Tensor> profiled_;  // the inputs, while a profiler runs
+  std::vector<at::Tensor> profiled_;                        // the inputs, while a profiler runs
+  std::vector<std::int64_t> input_splits_, output_splits_;  // likewise
   // For the flight recorder; empty when that is off.
   const bool recorded_;
   TensorShapes input_shapes_, output_shapes_;

@@ -278,6 +278,7 @@ WorkPtr ProcessGroupNeuron::alltoall_base(at::Tensor& output, at::Tensor& input,
   const bool even = std::none_of(in_counts.begin(), in_counts.end(), differs) &&
                     std::none_of(out_counts.begin(), out_counts.end(), differs);
   CollectiveCall out(call, OpType::ALLTOALL_BASE, "neuron:all_to_all", opts.timeout, opts.asyncOp);
+  out.splits(input_splits, output_splits);
   if (even) {
     out.request(CollectiveKind::kAllToAll, input.scalar_type(), in_counts.front())
         .input(input)

@@ -2,8 +2,10 @@
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
+#include <optional>
 #include <utility>
 
+#include "bridge/distributed/comms_record.h"
 #include "bridge/distributed/dtype_map.h"
 #include "bridge/distributed/process_group_neuron.h"
 #include "bridge/distributed/python_stack.h"
@@ -53,6 +55,16 @@ std::string profiler_title(const CallContext& call, Direction direction, int pee
   return std::string("neuron:") + call.name + " " + std::to_string(from) + "->" + std::to_string(to);
 }
 
+CommsCall profiled_call(OpType type, const at::Tensor& tensor, int peer) {
+  CommsCall call;
+  call.name = comms_name(type);
+  call.rank = peer;
+  call.point_to_point = true;
+  call.inputs = {tensor};
+  call.outputs = {tensor};
+  return call;
+}
+
 // "send 0->1", "recv 1<-0"; a source that is not known is -1.
 std::string record_name(int rank, Direction direction, int peer) {
   const bool send = direction == Direction::kSend;
@@ -84,6 +96,8 @@ WorkPtr ProcessGroupNeuron::recvAnysource(Tensors& tensors, int tag) {
 
 WorkPtr ProcessGroupNeuron::post(const CallContext& call, OpType type, Direction direction,
                                  const at::Tensor& tensor, int peer, int tag) {
+  std::optional<CommsRecord> comms;
+  if (at::hasCallbacks()) comms.emplace(*recorded(), profiled_call(type, tensor, peer));
   PendingMessage message = make_message(call, direction, tensor, peer, tag);
   if (Batch* batch = open_batch()) {
     // Goes with the rest of the batch, whose Work stands for it.
@@ -105,6 +119,7 @@ WorkPtr ProcessGroupNeuron::post(const CallContext& call, OpType type, Direction
   if (at::hasCallbacks()) {
     title = profiler_title(call, direction, peer);
     inputs = Tensors{tensor};
+    parts.profiled_group = recorded();
   }
   auto work = c10::make_intrusive<WorkNeuron>(getRank(), type, title.empty() ? nullptr : title.c_str(),
                                               inputs, WorkNeuron::HostWait::kOnRequest, device_);

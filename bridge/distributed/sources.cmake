@@ -4,6 +4,7 @@ list(APPEND bridge_sources
   distributed/admission.cpp
   distributed/collective_call.cpp
   distributed/collectives.cpp
+  distributed/comms_record.cpp
   distributed/ddp_options.cpp
   distributed/ddp_timer.cpp
   distributed/dtype_map.cpp

@@ -2,6 +2,7 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
@@ -9,6 +10,7 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "bridge/distributed/comms_record.h"
 #include "bridge/distributed/outcome_watcher.h"
 #include "bridge/distributed/staging.h"
 #include "bridge/runtime/devices.h"
@@ -65,7 +67,8 @@ Status WorkNeuron::outcome() const {
 }
 
 bool WorkNeuron::isCompleted() {
-  const bool ended = completed() || !outcome().is_ok();
+  const bool waited_for = parts_.waited_for != nullptr && parts_.waited_for->load();
+  const bool ended = waited_for || completed() || !outcome().is_ok();
   if (ended) note_waited();
   return ended;
 }
@@ -116,6 +119,8 @@ int WorkNeuron::sourceRank() const {
 }
 
 bool WorkNeuron::wait(std::chrono::milliseconds timeout) {
+  std::optional<CommsRecord> comms;
+  if (parts_.profiled_group && at::hasCallbacks()) comms.emplace(*parts_.profiled_group, waiting());
   for (const auto& work : parts_.works) raise_failure(*work);
   synchronize();
   if (timeout != kNoTimeout) {
@@ -140,6 +145,16 @@ void WorkNeuron::raise_failure(const EngineWork& work) {
     }
   }
   raise_if_error(status);
+}
+
+CommsCall WorkNeuron::waiting() const {
+  CommsCall call;
+  call.name = "wait";
+  call.rank = rank_;
+  call.point_to_point = !parts_.on_streams();
+  if (!call.point_to_point) call.sequence = static_cast<std::int64_t>(getSequencenumber());
+  call.async = false;
+  return call;
 }
 
 void WorkNeuron::wait_on_host(Deadline deadline, std::chrono::milliseconds timeout) const {

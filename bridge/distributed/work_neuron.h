@@ -17,10 +17,13 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "bridge/distributed/flight_record.h"
 #include "engine/collectives/work.h"
 #include "engine/device/stream.h"
 
 namespace neuron::bridge {
+
+struct CommsCall;
 
 // Inside a class derived from c10d::Work, the plain name means that.
 using EngineWork = Work;
@@ -40,6 +43,8 @@ struct WorkParts {
   std::vector<at::Tensor> outputs;
   // Point-to-point works run on no stream: their copies are enqueued by the first synchronize().
   c10::SmallVector<LateCopy, 1> late_copies;
+  // While a profiler runs: the group, which the record of wait() names. Else null.
+  std::shared_ptr<const RecordedGroup> profiled_group;
   // Of an unbatched message: set when the user has waited for it or has seen it completed. Else null.
   std::shared_ptr<std::atomic<bool>> waited_for;
 
@@ -62,6 +67,8 @@ class WorkNeuron final : public c10d::Work {
   // Makes the Future that get_future() gives, with events recorded now.
   void complete_future();
 
+  // Of a message that was waited for: true at once. torch's documents say so ("the output can be utilized on the
+  // default stream without further synchronization"), and code written for gloo expects it of isend and irecv.
   bool isCompleted() override;
   bool isSuccess() const override;
   // The rank that a receive got its message from; blocks the host until it is there.
@@ -82,6 +89,7 @@ class WorkNeuron final : public c10d::Work {
   static void raise_failure(const EngineWork& work);
   void wait_on_host(Deadline deadline, std::chrono::milliseconds timeout) const;
   void note_waited() const;
+  CommsCall waiting() const;
 
   void order_after(Stream& stream);
 

@@ -142,7 +142,7 @@ TEST(CommunicatorErrorsTest, ARankThatDoesNotComeEndsInATimeoutThatNamesIt) {
     const auto work = must(context.communicator.submit(context.core.default_stream(), request_of(buffer)));
     const Status status = work->wait(Deadline::after(kPatience));
     EXPECT_EQ(status.code(), StatusCode::kTimeout);
-    expect_in(status.message(), "all_reduce #2: not all ranks came within 0.3 s");
+    expect_in(status.message(), "all_reduce #2: not all ranks came within the timeout of 0.3 s");
     expect_in(status.message(), "rank 0: all_reduce(float32[4], sum)");
     expect_in(status.message(), "rank 1: not here; its last call was #1 broadcast (finished)");
     waited.fetch_add(1);

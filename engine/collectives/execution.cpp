@@ -266,7 +266,9 @@ class Execution {
         return fail(StatusCode::kAborted, group_.rank_name(r) + " has left the group");
     }
     give_up_on_dead([this](int rank) { return !has_called(static_cast<std::size_t>(rank)); });
-    if (timed_out()) return fail(StatusCode::kTimeout, "not all ranks came within " + in_seconds(timeout_));
+    if (timed_out()) {
+      return fail(StatusCode::kTimeout, "not all ranks came within the timeout of " + in_seconds(timeout_));
+    }
     give_up_on_crosswise_waits();
   }
 
@@ -301,8 +303,8 @@ class Execution {
     });
     if (timed_out()) {
       fail(StatusCode::kTimeout,
-           detail::concatenate("waited ", in_seconds(timeout_), " for a rank that is more than ",
-                               control_.geometry().slots, " calls behind"));
+           detail::concatenate("waited for the timeout of ", in_seconds(timeout_),
+                               " for a rank that is more than ", control_.geometry().slots, " calls behind"));
     }
   }
 
@@ -310,8 +312,10 @@ class Execution {
   template <typename Done>
   void give_up_on_copy(const Done& all_done) {
     give_up_on_dead([&](int) { return !all_done(); });
-    if (timed_out())
-      fail(StatusCode::kTimeout, "a rank stopped in the middle of the data, for " + in_seconds(timeout_));
+    if (timed_out()) {
+      fail(StatusCode::kTimeout,
+           "a rank stopped in the middle of the data, for the timeout of " + in_seconds(timeout_));
+    }
   }
 
   // `needed` is asked after the death was seen, when the rank can no longer change the answer.

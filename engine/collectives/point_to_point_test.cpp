@@ -220,7 +220,7 @@ TEST(PointToPointTest, AnUnbatchedExchangeOfLargeMessagesIsNamed) {
     const auto receives = context.communicator.submit_messages(stream, {from(peer, received)});
     const Status status = sends[0]->wait(Deadline::after(kPatience));
     EXPECT_EQ(status.code(), StatusCode::kTimeout);
-    expect_in(status.message(), "not received within 0.3 s");
+    expect_in(status.message(), "not received within the timeout of 0.3 s");
     expect_in(status.message(), "both ranks send and neither receives");
     static_cast<void>(stream.wait_until(stream.submitted(), Deadline::after(kPatience)).is_ok());
     if (receives.is_ok()) {
@@ -255,7 +255,8 @@ TEST(PointToPointTest, AMessageThatDoesNotComeIsNamed) {
     const Works works = post(context, {from(0, buffer, 2)});
     const Status status = works[0]->wait(Deadline::after(kPatience));
     EXPECT_EQ(status.code(), StatusCode::kTimeout);
-    expect_in(status.message(), "recv(uint8[8] from rank 0, tag 2) #1 of rank 1: nothing came within 0.3 s");
+    expect_in(status.message(),
+              "recv(uint8[8] from rank 0, tag 2) #1 of rank 1: nothing came within the timeout of 0.3 s");
   });
 }
 

@@ -93,7 +93,7 @@ void Progress::warn_if_crossed(Operation& operation) const {
 void Progress::fail_timed_out(const Operation& operation) {
   const bool send = operation.request.direction == PointToPointRequest::Direction::kSend;
   std::string text = detail::concatenate(call_name(operation), ": ", send ? "not received" : "nothing came",
-                                         " within ", in_seconds(operation.request.timeout));
+                                         " within the timeout of ", in_seconds(operation.request.timeout));
   if (crossing(operation) != nullptr) text += detail::concatenate("; ", kCrossed);
   for (const Message& message : queue_.arrived())
     text += detail::concatenate("\n  ", describe(message), ", has come, and no receive was posted for it");

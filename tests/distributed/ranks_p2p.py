@@ -145,6 +145,24 @@ def check_a_message_does_not_hold_up_the_stream(rank: int, world_size: int) -> N
     dist.barrier()
 
 
+def check_a_message_that_was_waited_for_is_completed(rank: int, world_size: int) -> None:
+    """wait() returns although nobody has sent yet; from then on the stream's order is all that the result needs."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        tensor = torch.zeros(5000, device="neuron")
+        work = dist.irecv(tensor, src=1)
+        assert not work.is_completed() and not work.is_success()
+        work.wait()
+        assert work.is_completed() and not work.is_success()
+        store.set("waited", "1")
+        assert tensor.sum().item() == 5000
+        assert work.is_success()
+    elif rank == 1:
+        store.wait(["waited"])
+        dist.send(torch.ones(5000, device="neuron"), dst=0)
+    dist.barrier()
+
+
 def check_messages_wait_for_their_stream(rank: int, world_size: int) -> None:
     """What is sent is what the stream has made by then; what follows the receive sees it."""
     stream = torch.neuron.current_stream()

@@ -1,4 +1,4 @@
-"""torch's own DistributedTest, from its wheel, on this device: half an hour and more, in `make test-all`."""
+"""torch's own DistributedTest, from its wheel, on this device: minutes a run, in `make test-all`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def run_suite(report: Path, *options: str) -> dict[str, object]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("mode", ["device", "default_device"])
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("mode", "enough"), [("device", 145), ("default_device", 85)])
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_distributed_test(tmp_path: Path, world_size: int, mode: str) -> None:
+def test_distributed_test(tmp_path: Path, world_size: int, mode: str, enough: int) -> None:
     options = ["--world-size", str(world_size), *(["--default-device"] if mode == "default_device" else [])]
     outcome = run_suite(tmp_path / "report.json", *options)
     assert outcome["failed"] == {}
-    assert len(outcome["passed"]) > 100  # type: ignore[arg-type]
+    assert len(outcome["passed"]) >= enough  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("only", ["test_all_reduce_sum_cuda", "test_all_gather_object_default_pg"])

@@ -22,6 +22,18 @@ BENCHMARKS: dict[str, list[str]] = {
     "dispatch": [sys.executable, "bench/dispatch_bench.py"],
     "train_step_1_thread": [sys.executable, "bench/train_step_bench.py", "--threads", "1"],
     "train_step_2_threads": [sys.executable, "bench/train_step_bench.py", "--threads", "2"],
+    **{
+        f"train_step_{workload}": [sys.executable, "bench/train_step_bench.py", "--workload", workload]
+        for workload in ("resnet", "mlp", "adamw")
+    },
+    "train_step_mlp_2_processes": [
+        sys.executable,
+        "bench/train_step_bench.py",
+        "--workload",
+        "mlp",
+        "--processes",
+        "2",
+    ],
     "train_step_2_processes": [sys.executable, "bench/train_step_bench.py", "--threads", "1", "--processes", "2"],
     "call_cost": [sys.executable, "bench/call_cost_bench.py"],
     "memory": [sys.executable, "bench/memory_bench.py"],

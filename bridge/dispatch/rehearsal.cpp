@@ -5,6 +5,7 @@
 
 #include "bridge/dispatch/kernel_scope.h"
 #include "bridge/dispatch/tensors_in.h"
+#include "bridge/dispatch/unsupported.h"
 #include "bridge/runtime/alias.h"
 
 namespace neuron::bridge {
@@ -36,7 +37,9 @@ c10::IValue made_up(const c10::IValue& value, const at::Generator& generator) {
 
 bool agrees(OutputSpec& spec, const at::Tensor& result) {
   if (!spec.defined || !result.defined()) return spec.defined == result.defined();
-  if (result.sizes() != at::IntArrayRef(spec.sizes) || result.scalar_type() != spec.dtype) return false;
+  if (!is_plain(result) || result.sizes() != at::IntArrayRef(spec.sizes) ||
+      result.scalar_type() != spec.dtype)
+    return false;
   spec.strides.assign(result.strides().begin(), result.strides().end());
   spec.nbytes = extent_bytes(result.sizes(), result.strides(), result.itemsize());
   return true;

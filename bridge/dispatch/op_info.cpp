@@ -100,6 +100,20 @@ bool has_another_out_form(const std::string& name) {
 // They look at memory beside the tensor's own elements, counted from where its storage begins.
 bool looks_into_the_storage(const std::string& name) { return name.rfind("aten::as_strided_", 0) == 0; }
 
+// Torch tags some operators, and of others only the functional form.
+bool is_pointwise(const c10::OperatorHandle& op) {
+  const auto& schema = op.schema();
+  if (op.hasTag(at::Tag::pointwise) || schema.name().rfind("aten::_foreach_", 0) == 0) return true;
+  std::string name = schema.name(), overload = schema.overload_name();
+  if (name.ends_with("_")) name.pop_back();
+  if (overload.ends_with("_out")) overload.resize(overload.size() - 4);
+  for (const std::string& form : {overload, std::string(), std::string("Tensor")}) {
+    const auto functional = c10::Dispatcher::singleton().findSchema({name, form});
+    if (functional && functional->hasTag(at::Tag::pointwise)) return true;
+  }
+  return false;
+}
+
 const c10::AliasInfo* written_alias(const c10::Argument& argument) {
   const c10::AliasInfo* info = argument.alias_info();
   return info != nullptr && info->isWrite() ? info : nullptr;
@@ -122,7 +136,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& handle) : op(handle) {
   random = std::any_of(arguments.begin(), arguments.end(), [](const ArgumentInfo& argument) {
     return argument.kind == ArgumentKind::kGenerator;
   });
-  pointwise = handle.hasTag(at::Tag::pointwise) || schema.name().rfind("aten::_foreach_", 0) == 0;
+  pointwise = is_pointwise(handle);
   const bool writes = std::any_of(arguments.begin(), arguments.end(),
                                   [](const ArgumentInfo& argument) { return argument.written; });
   find_returned_arguments();

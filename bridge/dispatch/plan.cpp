@@ -4,6 +4,8 @@
 
 #include "bridge/dispatch/lesson.h"
 #include "bridge/dispatch/plan_command.h"
+#include "bridge/dispatch/tensors_in.h"
+#include "bridge/dispatch/unsupported.h"
 #include "bridge/runtime/alias.h"
 
 namespace neuron::bridge {
@@ -80,6 +82,14 @@ PlanPtr make_plan(const OpInfo& info, const CallKey& key, const torch::jit::Stac
   if (info.style == OutputStyle::kWritesArguments) {
     plan->asynchronous = note_resizes(*plan, stack, lesson.arguments);
     if (!plan->asynchronous) plan->reason = "an argument to be written to changes its size";
+    return plan;
+  }
+  bool plain = true;
+  for (const c10::IValue& value : results) {
+    for_each_tensor(value, [&plain](const at::Tensor& tensor) { plain = plain && is_plain(tensor); });
+  }
+  if (!plain) {
+    plan->reason = "its result is not plain and strided";
     return plan;
   }
   plan->returns_list = results.size() == 1 && results[0].isTensorList();

@@ -1,6 +1,7 @@
 #include "bridge/dispatch/rehearsal.h"
 
 #include "bridge/dispatch/sample_call.h"
+#include "bridge/dispatch/unsupported.h"
 #include "bridge/runtime/alias.h"
 
 namespace neuron::bridge {
@@ -9,7 +10,9 @@ namespace {
 
 bool agrees(OutputSpec& spec, const at::Tensor& result) {
   if (!spec.defined || !result.defined()) return spec.defined == result.defined();
-  if (result.sizes() != at::IntArrayRef(spec.sizes) || result.scalar_type() != spec.dtype) return false;
+  if (!is_plain(result) || result.sizes() != at::IntArrayRef(spec.sizes) ||
+      result.scalar_type() != spec.dtype)
+    return false;
   spec.strides.assign(result.strides().begin(), result.strides().end());
   spec.nbytes = extent_bytes(result.sizes(), result.strides(), result.itemsize());
   return true;

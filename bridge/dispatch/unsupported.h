@@ -8,6 +8,7 @@
 
 namespace neuron::bridge {
 
+bool is_plain(const at::Tensor& tensor);
 // Raise NotImplementedError with the operator's name and what to do.
 void check_plain(const char* op, const at::Tensor& tensor);
 void check_has_cpu_kernel(const OpInfo& info);

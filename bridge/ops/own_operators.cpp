@@ -29,7 +29,9 @@ bool is_own_operator(const c10::OperatorName& name) {
                                                        "aten::random_",
                                                        "aten::native_dropout",
                                                        "aten::new_empty_strided"};
-  return kOwn.count(name.name) > 0 || (name.name == "aten::bernoulli_" && name.overload_name == "float");
+  static const std::unordered_set<std::string> kOwnOverloads = {"aten::bernoulli_.float", "aten::tril.out",
+                                                                "aten::triu.out"};
+  return kOwn.count(name.name) > 0 || kOwnOverloads.count(name.name + "." + name.overload_name) > 0;
 }
 
 }  // namespace neuron::bridge

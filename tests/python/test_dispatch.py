@@ -476,3 +476,19 @@ def test_intra_op_threads_are_the_callers(queued: bool) -> None:
         results.append((value @ value.t()).sum())
     torch.set_num_threads(before)
     assert results[0].item() == results[2].item()
+
+
+def test_pointwise_operators_may_write_to_an_operand() -> None:
+    """Others may not, or have their own answer: only they wait, to let their kernel see it."""
+    a, mask = torch.arange(6.0, device="neuron"), torch.tensor([True, False] * 3, device="neuron")
+    _C.reset_op_counts()
+    torch.add(a, a, out=a)
+    torch.where(mask, a, torch.zeros_like(a), out=a)
+    a.mul_(a)
+    a.copysign_(a)
+    torch.ops.aten.relu.out(a, out=a)
+    assert _C.drains() == []
+    assert a.tolist() == [0, 0, 16, 0, 64, 0]
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.cat([a[:3], a[3:]], out=a)
+    assert [name for name, _, _ in _C.drains() if name == "aten::cat.out"] == ["aten::cat.out"]

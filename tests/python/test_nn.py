@@ -248,6 +248,27 @@ def test_attention_grouped_and_dropout() -> None:
     assert not torch.equal(dropped, F.scaled_dot_product_attention(device, device, device, dropout_p=0.5))
 
 
+OFFSETS = torch.tensor([8, 16, 24, 32], dtype=torch.int32)
+GROUPED: dict[str, tuple[Any, ...]] = {
+    "batches": (rand(4, 8, 16), rand(4, 16, 8), None),
+    "rows": (rand(32, 16), rand(4, 16, 8), OFFSETS),
+    "columns": (rand(4, 8, 16), rand(16, 32), OFFSETS),
+    "inner": (rand(16, 32), rand(32, 8), OFFSETS),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", GROUPED.values(), ids=GROUPED.keys())
+def test_grouped_mm(case: tuple[Any, ...], dtype: torch.dtype, either_policy: bool) -> None:
+    results = []
+    for device in ("cpu", "neuron"):
+        a, b = (Twins(device).of(tensor.to(dtype)).requires_grad_() for tensor in case[:2])
+        product = torch._grouped_mm(a, b, offs=Twins(device).of(case[2]))
+        (product * product).sum().backward()
+        results.append([product, a.grad, b.grad])
+    assert_same(results[1], results[0], exact=False)
+
+
 def test_module_moves() -> None:
     module = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     weight = module[0].weight

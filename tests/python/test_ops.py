@@ -317,6 +317,16 @@ def test_factories(make: Any, either_policy: bool) -> None:
         assert_same(make("neuron"), make("cpu"))
 
 
+@pytest.mark.parametrize("name", ["tril", "triu"])
+def test_triangles_into_a_strided_result(name: str, either_policy: bool) -> None:
+    """The CPU's own kernel writes past the end of such a result."""
+    value = rand(3, 2, 4, 5)
+    out = torch.zeros(5, 4, 2, 3, device="neuron").permute(3, 2, 1, 0)
+    for diagonal in (0, 1, -2):
+        assert getattr(torch, name)(value.to("neuron"), diagonal, out=out) is out
+        assert torch.equal(out.cpu(), getattr(torch, name)(value, diagonal))
+
+
 def test_ranges_by_value() -> None:
     """Ranges have their sizes from the values of scalars: calls that differ in those only must not share a plan."""
     for end in (3, 5, 4.5, 3):
@@ -333,6 +343,8 @@ ERRORS: dict[str, tuple[Any, ...]] = {
     "bad_view": (lambda a: a.view(7), A),
     "bad_view_stride": (lambda a: a.t().view(-1), A),
     "bad_cast_out": (lambda a, o: torch.add(a, a, out=o), A, torch.empty(4, 6, dtype=torch.int32)),
+    "triangle_cast_out": (lambda a, o: torch.tril(a, out=o), A, torch.empty(4, 6, dtype=torch.int32)),
+    "triangle_of_a_vector": (lambda a, o: torch.tril(a, out=o), rand(4), torch.empty(4)),
     "inplace_cast": (lambda i: i.add_(1.5), rand(3, dtype=torch.int32)),
     "inplace_broadcast": (lambda a, b: a.add_(b), rand(3), rand(2, 3)),
     "not_float": (lambda i: i.mean(), rand(3, dtype=torch.int32)),
@@ -374,6 +386,7 @@ MIXED = {
     "linear": lambda host, device: torch.nn.functional.linear(device, host),
     "index_select": lambda host, device: device.index_select(0, torch.tensor([0])),
     "gather": lambda host, device: device.gather(0, torch.zeros(1, 3, dtype=torch.int64)),
+    "tril_out": lambda host, device: torch.tril(device, out=host),
     "embedding": lambda host, device: torch.nn.functional.embedding(torch.tensor([0]), device),
     "out": lambda host, device: torch.add(device, device, out=host),
     "foreach": lambda host, device: torch._foreach_add([device], [host]),

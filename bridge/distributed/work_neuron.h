@@ -3,8 +3,9 @@
 // wait() orders the calling thread's current stream after the work and returns at once; it raises what is
 // already known to have failed. wait(timeout), and every wait() of a barrier, blocks the host and raises the
 // outcome. get_future() is complete from the start and carries device events, so that then() runs at once
-// with its stream set; the outcome is in get_future_result(). Holds the user's output tensors (never on a
-// stream's thread), not the inputs: their memory is kept by record_use.
+// with its stream set; an all-gather into a list gives one tensor there, a row per rank. The outcome is in
+// get_future_result(). Holds the user's output tensors (never on a stream's thread), not the inputs: their
+// memory is kept by record_use.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -61,6 +62,8 @@ class WorkNeuron final : public c10d::Work {
   const WorkParts& parts() const { return parts_; }
   // Makes the Future that get_future() gives, with events recorded now.
   void complete_future();
+  // The Future's value is a copy, which is made for those who ask.
+  bool future_is_stacked() const;
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -84,6 +87,7 @@ class WorkNeuron final : public c10d::Work {
   void note_waited() const;
 
   void order_after(Stream& stream);
+  at::Tensor stacked_outputs() const;
 
   const HostWait host_wait_;
   const c10::DeviceIndex device_;

@@ -219,7 +219,7 @@ c10::intrusive_ptr<WorkNeuron> CollectiveCall::make_work(WorkParts parts) const 
                                               host_wait_, context_.device);
   work->set_parts(std::move(parts));
   // A call that is waited for at once gives its Future to nobody.
-  if (async_) work->complete_future();
+  if (async_ && !work->future_is_stacked()) work->complete_future();
   return work;
 }
 

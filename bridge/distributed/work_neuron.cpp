@@ -1,7 +1,9 @@
 #include "bridge/distributed/work_neuron.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/ops/stack.h>
 #include <ATen/record_function.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
@@ -13,6 +15,7 @@
 #include "bridge/distributed/comms_record.h"
 #include "bridge/distributed/outcome_watcher.h"
 #include "bridge/distributed/staging.h"
+#include "bridge/runtime/allocator.h"
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/errors.h"
 #include "bridge/runtime/streams.h"
@@ -34,21 +37,38 @@ bool WorkParts::on_streams() const {
   return std::all_of(works.begin(), works.end(), [](const auto& work) { return work->stream() != nullptr; });
 }
 
+bool WorkNeuron::future_is_stacked() const {
+  const auto& outputs = parts_.outputs;
+  return opType_ == c10d::OpType::ALLGATHER && !outputs.empty() &&
+         std::all_of(outputs.begin(), outputs.end(),
+                     [&](const at::Tensor& output) { return output.sizes() == outputs.front().sizes(); });
+}
+
+// Requires: the current stream comes after the works.
+at::Tensor WorkNeuron::stacked_outputs() const {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::Tensor stacked = at::stack(parts_.outputs);
+  Stream& stream = current_stream(device_);
+  for (const at::Tensor& output : parts_.outputs) record_use(output, stream, stream.submitted());
+  return stacked;
+}
+
 void WorkNeuron::complete_future() {
   static const auto tensor_list = c10::ListType::ofTensors();
   auto future =
       c10::make_intrusive<c10::ivalue::Future>(tensor_list, std::vector<c10::Device>{neuron_device(device_)});
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages;
-  storages.reserve(parts_.outputs.size());
-  for (const at::Tensor& output : parts_.outputs)
-    storages.emplace_back(output.storage().getWeakStorageImpl());
+  const bool stacked = future_is_stacked();
   std::optional<c10::StreamGuard> on_another;
-  if (!parts_.on_streams()) {
-    // The Future's events are recorded on the current stream, which messages must not hold up.
-    on_another.emplace(pool_c10_stream(device_, 0));
-    order_after(current_stream(device_));
-  }
-  future->markCompleted(c10::IValue(parts_.outputs), std::move(storages));
+  // The Future's events are recorded on the current stream, which messages must not hold up.
+  if (!parts_.on_streams()) on_another.emplace(pool_c10_stream(device_, 0));
+  // The copy is made there, too: what the user does to the outputs from now on comes after it.
+  if (stacked || on_another) order_after(current_stream(device_));
+  std::vector<at::Tensor> value = parts_.outputs;
+  if (stacked) value = {stacked_outputs()};
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages;
+  storages.reserve(value.size());
+  for (const at::Tensor& tensor : value) storages.emplace_back(tensor.storage().getWeakStorageImpl());
+  future->markCompleted(c10::IValue(std::move(value)), std::move(storages));
   future_ = std::move(future);
 }
 

@@ -3,8 +3,9 @@
 // wait() orders the calling thread's current stream after the work and returns at once; it raises what is
 // already known to have failed. wait(timeout), and every wait() of a barrier, blocks the host and raises the
 // outcome. get_future() is complete from the start and carries device events, so that then() runs at once
-// with its stream set; the outcome is in get_future_result(). Holds the user's output tensors (never on a
-// stream's thread), not the inputs: their memory is kept by record_use.
+// with its stream set; an all-gather into a list gives one tensor there, a row per rank. The outcome is in
+// get_future_result(). Holds the user's output tensors (never on a stream's thread), not the inputs: their
+// memory is kept by record_use.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -66,6 +67,8 @@ class WorkNeuron final : public c10d::Work {
   const WorkParts& parts() const { return parts_; }
   // Makes the Future that get_future() gives, with events recorded now.
   void complete_future();
+  // The Future's value is a copy, which is made for those who ask.
+  bool future_is_stacked() const;
 
   // Of a message that was waited for: true at once. torch's documents say so ("the output can be utilized on the
   // default stream without further synchronization"), and code written for gloo expects it of isend and irecv.
@@ -92,6 +95,7 @@ class WorkNeuron final : public c10d::Work {
   CommsCall waiting() const;
 
   void order_after(Stream& stream);
+  at::Tensor stacked_outputs() const;
 
   const HostWait host_wait_;
   const c10::DeviceIndex device_;

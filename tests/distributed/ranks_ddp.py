@@ -125,6 +125,16 @@ def check_compress_hook(rank: int, world_size: int) -> None:
     assert_equal_everywhere(hooked[1])
 
 
+def check_quantization_hooks(rank: int, world_size: int) -> None:
+    """They gather scales and quantized gradients, and take them from the Futures by rank."""
+    from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks as hooks
+
+    for hook in (hooks.quantization_pertensor_hook, hooks.quantization_perchannel_hook):
+        hooked = train("neuron", prepare=lambda ddp, hook=hook: ddp.register_comm_hook(dist.group.WORLD, hook))
+        assert_trained_alike(hooked, train("cpu"), rtol=0.1, atol=0.02)
+        assert_equal_everywhere(hooked[1])
+
+
 def check_unused_parameters(rank: int, world_size: int) -> None:
     """Field case 27: the branch depends on the rank, two steps of three are not synchronized."""
 

@@ -89,6 +89,31 @@ def check_future_is_complete_at_submission(rank: int, world_size: int) -> None:
     assert future.wait()[0].data_ptr() == tensor.data_ptr()
 
 
+def check_future_of_an_all_gather_has_a_row_per_rank(rank: int, world_size: int) -> None:
+    """As ProcessGroupNCCL's, whoever's stream it is made on; outputs of several sizes stay a list."""
+    outputs = [torch.zeros(4, device="neuron") for _ in range(world_size)]
+    expected = [[r + 1.0] * 4 for r in range(world_size)]
+    gate = hold(torch.neuron.current_stream())
+    work = dist.all_gather(outputs, ones(rank), async_op=True)
+    with on(torch.neuron.Stream()):
+        future = work.get_future()
+    assert future.done() and not work.is_completed()
+    negated = future.then(lambda done: -done.value()[0])
+    gate.open()
+    (rows,) = future.wait()
+    assert rows.tolist() == expected
+    assert (-negated.wait()).tolist() == expected
+    assert [output.tolist() for output in outputs] == expected
+
+    again = dist.all_gather(outputs, ones(rank), async_op=True).get_future()
+    outputs[0].zero_()
+    assert again.value()[0].tolist() == expected
+
+    uneven = [torch.zeros(r + 1, device="neuron") for r in range(world_size)]
+    gathered = dist.all_gather(uneven, ones(rank, rank + 1), async_op=True).get_future().wait()
+    assert [part.tolist() for part in gathered] == [[r + 1.0] * (r + 1) for r in range(world_size)]
+
+
 def check_a_work_that_was_waited_for_is_not_kept(rank: int, world_size: int) -> None:
     """torch keeps a work that functional collectives may wait for, until either has waited."""
     kept = torch._C._distributed_c10d._get_work_registry_size

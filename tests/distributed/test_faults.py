@@ -174,10 +174,11 @@ def test_each_group_has_its_own_timeout() -> None:
         # Not before its time, and long before the other rank ends.
         assert (timeout or 4) - 0.1 <= time.monotonic() - started < 30, time.monotonic() - started
 
-    late(lambda group: dist.all_reduce(x, group=group), 1, "all_reduce #1: not all ranks came within 1.0 s")
-    late(lambda group: dist.barrier(group=group), 2, "barrier #1: not all ranks came within 2.0 s")
+    missing = "not all ranks came within the timeout of"
+    late(lambda group: dist.all_reduce(x, group=group), 1, f"all_reduce #1: {missing} 1.0 s")
+    late(lambda group: dist.barrier(group=group), 2, f"barrier #1: {missing} 2.0 s")
     late(lambda group: dist.recv(x, src=1, group=group), 3, "3.0 s")
-    late(lambda group: dist.all_reduce(x), None, "all_reduce #2: not all ranks came within 4.0 s")
+    late(lambda group: dist.all_reduce(x), None, f"all_reduce #2: {missing} 4.0 s")
     print("told", flush=True)
     if rank == 1:
         time.sleep(60)

@@ -49,7 +49,7 @@ def test_field_case(results: CheckResults, name: str) -> None:
     results.verify(name)
 
 
-def tested_rows() -> dict[int, list[str]]:
+def rows_with_tests() -> dict[int, list[str]]:
     """The tests of each row, by the docstrings."""
     rows: dict[int, list[str]] = {}
     for file in Path(__file__).parent.glob("*.py"):
@@ -61,6 +61,6 @@ def tested_rows() -> dict[int, list[str]]:
 
 
 def test_every_row_has_a_test() -> None:
-    tested = tested_rows()
+    tested = rows_with_tests()
     missing = {number: subject for number, subject in ROWS.items() if number not in tested}
     assert not missing, f"no docstring of a test says 'Field case NN' for {missing}"

@@ -96,6 +96,9 @@ def _main() -> None:
                 problem, failed = traceback.format_exc(), True
             out.write(json.dumps([name, problem]) + "\n")
             out.flush()
+    if not failed:
+        # Rank 0 has the Store: it may not end while others still make groups over it.
+        dist.barrier()
     dist.destroy_process_group()
     sys.exit(1 if failed else 0)
 

@@ -44,6 +44,10 @@ class Agent:
             time.sleep(0.05)
 
     def kill(self) -> None:
+        # First as a user would: only the agent knows workers that have told nothing yet.
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(45)
         for pid in [self.process.pid, *self.workers()]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -93,7 +97,7 @@ if rank in (1, 2):
     dist.all_reduce(value, group=pair)
     assert value.tolist() == [3.0] * 5
 dist.barrier()
-print("rank", rank, "of", world, flush=True)
+print(f"rank {rank} of {world}\\n", end="", flush=True)
 dist.destroy_process_group()
 """
 
@@ -144,7 +148,7 @@ while step < 6:
         if rank == 1:
             sys.exit(5)
 assert weights.tolist() == [6 * 3.0] * 4, weights
-print("attempt", attempt, "done", flush=True)
+print(f"attempt {attempt} done\\n", end="", flush=True)
 dist.destroy_process_group()
 """
 
@@ -163,7 +167,7 @@ ENDLESS = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("neuron")
 value = torch.ones(1 << 20, device="neuron")
-print("worker", os.getpid(), flush=True)
+print(f"worker {os.getpid()}\\n", end="", flush=True)  # one write: the workers share the file
 while True:
     dist.all_reduce(value, op=dist.ReduceOp.MAX)
     value[0].item()

@@ -1,5 +1,4 @@
 // Communicator::assemble(): the members wait for each other without a call that has a number.
-#include "engine/base/check.h"
 #include "engine/collectives/communicator_impl.h"
 
 namespace neuron {
@@ -32,8 +31,7 @@ class Assembly {
   void give_up_if_hopeless(Deadline deadline, const std::function<Status()>& look) {
     for (const int rank : group_.watch().dead()) {
       if (!is_missing(rank)) continue;
-      return group_.fail(StatusCode::kPeerDied, detail::concatenate(group_.rank_name(rank), " has ended (",
-                                                                    group_.watch().obituary(rank), ")"));
+      return group_.fail(StatusCode::kPeerDied, group_.death_of(rank));
     }
     if (const Status found = look(); !found.is_ok()) return group_.fail(found.code(), found.message());
     if (!deadline.passed()) return;

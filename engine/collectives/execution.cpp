@@ -183,8 +183,7 @@ class Execution {
         .root = static_cast<std::size_t>(request_.root),
         .element_bytes = dtype_size(request_.dtype),
         .kernel = request_.op == ReduceOp::kNone ? nullptr : find_reduce_kernel(request_.dtype, request_.op),
-        .parties = parties_,
-        .copies = CopyTarget::kCached};
+        .parties = parties_};
   }
 
   // ---- small messages ----
@@ -323,8 +322,7 @@ class Execution {
   void give_up_on_dead(const Needed& needed) {
     for (const int rank : group_.watch().dead()) {
       if (!needed(rank)) continue;
-      return fail(StatusCode::kPeerDied, detail::concatenate(group_.rank_name(rank), " has ended (",
-                                                             group_.watch().obituary(rank), ")"));
+      return fail(StatusCode::kPeerDied, group_.death_of(rank));
     }
   }
 

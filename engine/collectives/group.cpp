@@ -164,6 +164,10 @@ std::string Group::rank_name(int rank) const {
   return global == rank ? out : detail::concatenate(out, " (global rank ", global, ")");
 }
 
+std::string Group::death_of(int rank) const {
+  return detail::concatenate(rank_name(rank), " has ended (", watch_.obituary(rank), ")");
+}
+
 Status Group::error() const {
   const GroupHeader& header = control_.header();
   if (!failed()) return Status::ok();

@@ -42,6 +42,8 @@ class Group {
   std::string title() const;
   // "rank 1", with the job's rank where it differs.
   std::string rank_name(int rank) const;
+  // "rank 1 has ended (pid 123, killed by signal 9 (Killed))"
+  std::string death_of(int rank) const;
 
   // ---- the group's error ----
   bool failed() const {

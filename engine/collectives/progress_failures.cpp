@@ -53,9 +53,9 @@ void Progress::look_for_peers(const Operation& operation) {
   }
   if (gone == PointToPointRequest::kAnyPeer || !is_gone(gone)) return;
   const bool dead = group_.watch().is_dead(gone);
-  const std::string how = dead ? "has ended (" + group_.watch().obituary(gone) + ")" : "has left the group";
+  const std::string why = dead ? group_.death_of(gone) : group_.rank_name(gone) + " has left the group";
   group_.fail(dead ? StatusCode::kPeerDied : StatusCode::kAborted,
-              detail::concatenate(call_name(operation), ": ", group_.rank_name(gone), " ", how));
+              detail::concatenate(call_name(operation), ": ", why));
 }
 
 std::string Progress::call_name(const Operation& operation) const {

@@ -138,11 +138,6 @@ struct Row {
   std::uint64_t wrong;
 };
 
-bool runs_in_place(Operation operation) {
-  return operation == Operation::kAllReduce || operation == Operation::kReduce ||
-         operation == Operation::kBroadcast;
-}
-
 // Calls of a batch: enough for the clock.
 int calls_for(std::size_t bytes) {
   if (bytes > std::size_t{256} << 10) return 1;
@@ -159,7 +154,7 @@ PeerRun bare_loop(const OperationSpec& spec, std::size_t rank) {
 }
 
 PeerRun mpi_run(const RankMember& member, const OperationSpec& spec) {
-  const auto operation = std::make_shared<MpiOperation>(spec, member.rank(), runs_in_place(spec.operation));
+  const auto operation = std::make_shared<MpiOperation>(spec, member.rank(), works_in_place(spec.operation));
   operation->run();
   if (operation->count_wrong() != 0)
     stop(std::string("MPI's result is wrong: ") + operation_name(spec.operation));
@@ -174,7 +169,7 @@ Row measure(const Options& options, const RankMember& member, Operation operatio
   spec.dtype = options.dtype;
   spec.count = size / part_count(operation, options.ranks) / dtype_size(options.dtype);
   if (operation == Operation::kBarrier) spec.count = 0;
-  PreparedOperation prepared(member, spec, runs_in_place(operation),
+  PreparedOperation prepared(member, spec, works_in_place(operation),
                              options.stream ? Submission::kStream : Submission::kDirect);
   const auto rank = static_cast<std::size_t>(member.rank());
   shared_inputs[rank] = prepared.input();

@@ -107,13 +107,7 @@ void MpiOperation::run() {
 }
 
 std::uint64_t MpiOperation::count_wrong() const {
-  std::uint64_t wrong = 0;
-  const std::byte* at = output();
-  for (const ExpectedPart& part : expected_output(spec_, rank_)) {
-    wrong += part.pattern.count_wrong(at, part.first, part.count);
-    at += part.count * dtype_size(spec_.dtype);
-  }
-  return wrong;
+  return neuron::count_wrong(expected_output(spec_, rank_), output());
 }
 
 }  // namespace neuron

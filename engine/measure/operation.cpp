@@ -38,6 +38,11 @@ bool reduces(Operation operation) {
   return kind && reduces(*kind);
 }
 
+bool works_in_place(Operation operation) {
+  return operation == Operation::kAllReduce || operation == Operation::kReduce ||
+         operation == Operation::kBroadcast;
+}
+
 double bus_factor(Operation operation, int ranks) {
   const double n = ranks;
   switch (operation) {

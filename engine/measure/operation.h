@@ -32,6 +32,8 @@ const char* operation_name(Operation operation);  // "all_reduce"
 // Nothing for kSendReceive, which is two messages.
 std::optional<CollectiveKind> collective_of(Operation operation);
 bool reduces(Operation operation);
+// One buffer can be a rank's input and output.
+bool works_in_place(Operation operation);
 
 // What the payload's bandwidth (algbw) is multiplied by to compare operations with each other and with the
 // hardware's (busbw): 2 (n-1)/n for all-reduce; (n-1)/n for all-gather, reduce-scatter, all-to-all, gather,

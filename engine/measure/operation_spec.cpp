@@ -107,4 +107,13 @@ std::vector<ExpectedPart> expected_output(const OperationSpec& spec, int rank) {
   return {};
 }
 
+std::uint64_t count_wrong(const std::vector<ExpectedPart>& expected, const std::byte* output) {
+  std::uint64_t wrong = 0;
+  for (const ExpectedPart& part : expected) {
+    wrong += part.pattern.count_wrong(output, part.first, part.count);
+    output += part.count * dtype_size(part.pattern.dtype());
+  }
+  return wrong;
+}
+
 }  // namespace neuron

@@ -47,5 +47,7 @@ struct ExpectedPart {
 };
 // The whole output, stretch after stretch; empty where the rank has none.
 std::vector<ExpectedPart> expected_output(const OperationSpec& spec, int rank);
+// Elements of an output that are not what is expected.
+std::uint64_t count_wrong(const std::vector<ExpectedPart>& expected, const std::byte* output);
 
 }  // namespace neuron

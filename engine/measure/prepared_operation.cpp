@@ -7,15 +7,6 @@
 
 namespace neuron {
 
-namespace {
-
-bool works_in_place(Operation operation) {
-  return operation == Operation::kAllReduce || operation == Operation::kReduce ||
-         operation == Operation::kBroadcast;
-}
-
-}  // namespace
-
 PreparedOperation::PreparedOperation(const RankMember& member, const OperationSpec& spec, bool in_place,
                                      Submission submission)
     : member_(member),
@@ -92,14 +83,6 @@ void PreparedOperation::run_messages() {
   for (const auto& work : works) or_fail(work->wait());
 }
 
-std::uint64_t PreparedOperation::count_wrong() const {
-  std::uint64_t wrong = 0;
-  const std::byte* at = output_->data;
-  for (const ExpectedPart& part : expected_) {
-    wrong += part.pattern.count_wrong(at, part.first, part.count);
-    at += part.count * dtype_size(spec_.dtype);
-  }
-  return wrong;
-}
+std::uint64_t PreparedOperation::count_wrong() const { return neuron::count_wrong(expected_, output_->data); }
 
 }  // namespace neuron

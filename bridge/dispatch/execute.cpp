@@ -99,20 +99,6 @@ void submit(const PlanPtr& plan, const CallKey& key, torch::jit::Stack& stack) {
   if (env().launch_blocking) synchronize(stream);
 }
 
-// A structured operator's meta function is its kernel's own; an operator that writes its arguments has nothing
-// to be wrong about unless it resizes them. Of pointwise operators torch has meta functions in Python, too, which
-// widen low precision first and lose the order of the dimensions with it.
-bool needs_rehearsal(const Plan& plan, const CallKey& key) {
-  if (plan.is_rehearsed) return false;
-  const OpInfo& info = plan.info;
-  if (info.style == OutputStyle::kWritesArguments) return !plan.resizes.empty();
-  if (!info.structured) return true;
-  return info.pointwise && std::any_of(key.tensors.begin(), key.tensors.end(), [](const auto& argument) {
-           const at::Tensor& tensor = *argument.tensor;
-           return at::isReducedFloatingType(tensor.scalar_type()) && !tensor.is_contiguous();
-         });
-}
-
 // The kernel finds its operand resized then, and has its own answer to that.
 bool resizes_an_operand(const Plan& plan, const CallKey& key, const torch::jit::Stack& stack) {
   const std::size_t first = stack.size() - plan.info.arguments.size();
@@ -145,7 +131,7 @@ void execute(const OpInfo& info, PlanCache& cache, torch::jit::Stack& stack) {
   PlanPtr plan = cache.find(key);
   if (!plan) {
     plan = make_plan(info, key, stack);
-    if (plan->asynchronous && needs_rehearsal(*plan, key)) rehearse(*plan, stack);
+    rehearse(*plan, key, stack);
     cache.insert(key, plan);
   }
   if (!plan->asynchronous) return execute_drained(info, plan->reason, stack);

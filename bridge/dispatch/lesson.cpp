@@ -7,7 +7,6 @@
 #include <string>
 
 #include "bridge/dispatch/kernel_scope.h"
-#include "bridge/dispatch/plan.h"
 #include "bridge/dispatch/sample_call.h"
 #include "bridge/dispatch/tensors_in.h"
 #include "bridge/runtime/alias.h"

@@ -58,8 +58,6 @@ struct Plan : std::enable_shared_from_this<Plan> {
 };
 using PlanPtr = std::shared_ptr<Plan>;
 
-inline constexpr const char* kRefusesSample = "its kernel does not take made-up values";
-
 // The plan for a call that was never seen, from what is learnt about it (lesson.h); checks the overlap that the kernel
 // would have checked. Never raises for a bad call: such a plan is not asynchronous, and running it raises the kernel's
 // own error.

@@ -1,5 +1,7 @@
 #include "bridge/dispatch/rehearsal.h"
 
+#include <algorithm>
+
 #include "bridge/dispatch/sample_call.h"
 #include "bridge/dispatch/unsupported.h"
 #include "bridge/runtime/alias.h"
@@ -7,6 +9,20 @@
 namespace neuron::bridge {
 
 namespace {
+
+// A structured operator's meta function is its kernel's own; an operator that writes its arguments has nothing
+// to be wrong about unless it resizes them. Of pointwise operators torch has meta functions in Python, too, which
+// widen low precision first and lose the order of the dimensions with it.
+bool needs_rehearsal(const Plan& plan, const CallKey& key) {
+  if (!plan.asynchronous || plan.is_rehearsed) return false;
+  const OpInfo& info = plan.info;
+  if (info.style == OutputStyle::kWritesArguments) return !plan.resizes.empty();
+  if (!info.structured) return true;
+  return info.pointwise && std::any_of(key.tensors.begin(), key.tensors.end(), [](const auto& argument) {
+           const at::Tensor& tensor = *argument.tensor;
+           return at::isReducedFloatingType(tensor.scalar_type()) && !tensor.is_contiguous();
+         });
+}
 
 bool agrees(OutputSpec& spec, const at::Tensor& result) {
   if (!spec.defined || !result.defined()) return spec.defined == result.defined();
@@ -45,7 +61,8 @@ bool take_resizes(Plan& plan, const std::vector<c10::IValue>& arguments) {
 
 }  // namespace
 
-void rehearse(Plan& plan, const torch::jit::Stack& stack) {
+void rehearse(Plan& plan, const CallKey& key, const torch::jit::Stack& stack) {
+  if (!needs_rehearsal(plan, key)) return;
   const SampleCall sample(plan.info, stack);
   if (sample.outcome() != SampleCall::Outcome::kDone) {
     plan.asynchronous = false;

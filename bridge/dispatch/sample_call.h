@@ -13,6 +13,9 @@
 
 namespace neuron::bridge {
 
+// Why calls of a kernel that refuses are not asynchronous.
+inline constexpr const char* kRefusesSample = "its kernel does not take made-up values";
+
 class SampleCall {
  public:
   enum class Outcome : std::uint8_t {

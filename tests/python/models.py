@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-WIDTH, HEADS = 32, 4
+VOCABULARY, LENGTH, WIDTH, HEADS = 64, 16, 32, 4
 
 
 class ConvBlock(nn.Module):
@@ -82,11 +82,13 @@ class Experts(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    def __init__(self, causal: bool, mixer: nn.Module | None = None) -> None:
+    def __init__(self, causal: bool, mixer: nn.Module | None = None, dropout: float = 0.0) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.attention = Attention(causal)
-        self.mixer = mixer or nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+        self.mixer = mixer or nn.Sequential(
+            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH), nn.Dropout(dropout)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.norm1(x))
@@ -94,13 +96,13 @@ class TransformerBlock(nn.Module):
 
 
 class Language(nn.Module):
-    """Token ids (batch, length) -> logits (batch, length, 64)."""
+    """Token ids (batch, length) -> logits (batch, length, VOCABULARY); the head's weights are the embedding's."""
 
     def __init__(self, *blocks: nn.Module) -> None:
         super().__init__()
-        self.token, self.place = nn.Embedding(64, WIDTH), nn.Embedding(16, WIDTH)
+        self.token, self.place = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
         self.blocks = nn.Sequential(*blocks)
-        self.norm, self.head = nn.RMSNorm(WIDTH), nn.Linear(WIDTH, 64, bias=False)
+        self.norm, self.head = nn.RMSNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
         self.head.weight = self.token.weight
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -108,14 +110,18 @@ class Language(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
+def gpt(dropout: float = 0.0) -> Language:
+    return Language(*(TransformerBlock(True, dropout=dropout) for _ in range(2)))
+
+
 class Recurrent(nn.Module):
     """Two bidirectional LSTM layers over token ids -> logits."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.token = nn.Embedding(64, WIDTH)
+        self.token = nn.Embedding(VOCABULARY, WIDTH)
         self.lstm = nn.LSTM(WIDTH, WIDTH, num_layers=2, bidirectional=True, batch_first=True)
-        self.head = nn.Linear(2 * WIDTH, 64)
+        self.head = nn.Linear(2 * WIDTH, VOCABULARY)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.head(self.lstm(self.token(tokens))[0])
@@ -173,8 +179,8 @@ def _images(generator: torch.Generator) -> Batch:
 
 
 def _tokens(generator: torch.Generator) -> Batch:
-    start = torch.randint(0, 64, (4, 1), generator=generator)
-    tokens = (start + 3 * torch.arange(17)) % 64
+    start = torch.randint(0, VOCABULARY, (4, 1), generator=generator)
+    tokens = (start + 3 * torch.arange(LENGTH + 1)) % VOCABULARY
     return tokens[:, :-1], tokens[:, 1:]
 
 
@@ -205,7 +211,7 @@ class Case:
 
 CASES = {
     "resnet": Case(resnet, _images, _classified),
-    "gpt": Case(lambda: Language(TransformerBlock(True), TransformerBlock(True)), _tokens, _classified),
+    "gpt": Case(gpt, _tokens, _classified),
     "lstm": Case(Recurrent, _tokens, _classified),
     "moe": Case(lambda: Language(TransformerBlock(True, Experts(False))), _tokens, _classified),
     "moe-dropless": Case(

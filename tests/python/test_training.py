@@ -9,43 +9,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 import torch.nn.functional as F
+from models import LENGTH, VOCABULARY, gpt
 from torch import nn
 
 from neuron_emu import _C
 
-VOCABULARY, WIDTH, LENGTH, BATCH = 64, 32, 16, 4
-
-
-class Block(nn.Module):
-    def __init__(self, dropout: float) -> None:
-        super().__init__()
-        self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
-        self.attention_in, self.attention_out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.mlp = nn.Sequential(
-            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH), nn.Dropout(dropout)
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, length, _ = x.shape
-        heads = self.attention_in(self.norms[0](x)).view(batch, length, 3, 4, WIDTH // 4).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).reshape(batch, length, WIDTH)
-        x = x + self.attention_out(attended)
-        return x + self.mlp(self.norms[1](x))
-
-
-class Gpt(nn.Module):
-    """Two blocks; the head's weights are the embedding's."""
-
-    def __init__(self, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
-        self.blocks = nn.Sequential(Block(dropout), Block(dropout))
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
-        self.head.weight = self.tokens.weight
-
-    def forward(self, index: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(index) + self.positions(torch.arange(index.shape[1], device=index.device))
-        return self.head(self.norm(self.blocks(x)))
+BATCH = 4
 
 
 def batches(steps: int) -> Iterator[torch.Tensor]:
@@ -60,7 +29,7 @@ def batches(steps: int) -> Iterator[torch.Tensor]:
 def train(device: str, steps: int, *, dropout: float = 0.0, read: bool = False, lr: float = 3e-3) -> list[float]:
     """The losses of all steps, as Python numbers."""
     torch.manual_seed(0)
-    model = Gpt(dropout).to(device)
+    model = gpt(dropout).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     torch.manual_seed(2)
     losses = []
@@ -133,7 +102,7 @@ def test_memory_of_training_does_not_grow(queued: bool) -> None:
 def _peak(inline: bool) -> int:
     _C.set_inline(inline)
     torch.manual_seed(0)
-    model = Gpt().to("neuron")
+    model = gpt().to("neuron")
     optimizer = torch.optim.AdamW(model.parameters())
     torch.neuron.synchronize()
     base = torch.neuron.memory_allocated()
@@ -155,7 +124,7 @@ def test_peak_memory_of_a_step(queued: bool) -> None:
 
 def test_gradient_accumulation() -> None:
     torch.manual_seed(0)
-    model = Gpt().to("neuron")
+    model = gpt().to("neuron")
     twin = copy.deepcopy(model)
     tokens = torch.cat(list(batches(2))).to("neuron")
 

@@ -54,6 +54,7 @@ BENCHMARKS: dict[str, list[str]] = {
         ]
         for ranks in (4, 8, 16)
     },
+    "engine_collectives": [sys.executable, "bench/engine_collectives_bench.py"],
     "open_mpi": [sys.executable, "bench/open_mpi_bench.py"],
 }
 

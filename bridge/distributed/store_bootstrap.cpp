@@ -62,13 +62,18 @@ std::optional<std::string> StoreBootstrap::poll(const std::string& key, Deadline
   }
 }
 
-Status StoreBootstrap::announced_failure() noexcept {
+Status StoreBootstrap::hopeless() {
   try {
     auto failure = poll(full(kFailureKey), Deadline::after({}), /*heed_failure=*/false);
     return failure ? Status(StatusCode::kAborted, std::move(*failure)) : Status::ok();
-  } catch (const std::exception&) {
-    return Status::ok();
+  } catch (const std::exception& error) {
+    return store_failed(error);
   }
+}
+
+Status StoreBootstrap::announced_failure() noexcept {
+  Status found = hopeless();
+  return found.code() == StatusCode::kAborted ? found : Status::ok();
 }
 
 void StoreBootstrap::announce_failure(std::string_view message) noexcept {

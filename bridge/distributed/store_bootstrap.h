@@ -28,6 +28,8 @@ class StoreBootstrap final : public Bootstrap {
   Status set(std::string_view key, std::string_view bytes) override;
   // kAborted when a member has announced a failure, kInternal when the Store cannot be reached.
   Result<std::string> get(std::string_view key, Deadline deadline) override;
+  // As get().
+  Status hopeless() override;
 
   // kAborted with the message when a member has announced a failure. A Store that is gone announces nothing.
   Status announced_failure() noexcept;

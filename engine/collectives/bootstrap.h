@@ -24,6 +24,9 @@ class Bootstrap {
   virtual Status set(std::string_view key, std::string_view bytes) = 0;
   // Blocks until the key is set. kTimeout names the key.
   virtual Result<std::string> get(std::string_view key, Deadline deadline) = 0;
+  // Why waiting for the other members is in vain: the exchange is gone, or one of them has said that it failed.
+  // Asked some times a second by a member that waits for something that does not come through the exchange.
+  virtual Status hopeless() { return Status::ok(); }
 };
 
 // For ranks that are threads of one process. Thread-safe; shared by all ranks.

@@ -436,6 +436,22 @@ TEST(CommunicatorTest, CreationRejectsBadOptions) {
             StatusCode::kInvalidArgument);
 }
 
+// The exchange of a member whose peer gave its address, and then took the exchange with it.
+class ExchangeThatEnds final : public Bootstrap {
+ public:
+  Status set(std::string_view, std::string_view) override { return Status::ok(); }
+  Result<std::string> get(std::string_view, Deadline) override { return std::string(32, 'x'); }
+  Status hopeless() override { return Status(StatusCode::kInternal, "the exchange is gone"); }
+};
+
+TEST(CommunicatorTest, CreationEndsWhenTheExchangeDoes) {
+  const auto core = make_test_core();
+  ExchangeThatEnds bootstrap;
+  const auto made = Communicator::create(
+      {.group_name = "g", .size = 2, .timeout = std::chrono::hours(1), .core = core.get()}, bootstrap);
+  EXPECT_EQ(made.status().message(), "the exchange is gone");
+}
+
 TEST(CommunicatorTest, CreationNamesTheRankThatDoesNotCome) {
   const auto core = make_test_core();
   LocalBootstrap bootstrap;

@@ -58,21 +58,16 @@ socklen_t fill_address(const Address& address, sockaddr_un* out) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-// False: the deadline passed.
-bool wait_readable(int fd, Deadline deadline) {
+// False: nothing has come until `limit`.
+bool readable_until(int fd, Deadline limit) {
   for (;;) {
-    int timeout_ms = -1;
-    if (!deadline.is_never()) {
-      const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(deadline.when() - Deadline::Clock::now())
-              .count();
-      timeout_ms = static_cast<int>(std::min<long>(std::max<long>(left + 1, 0), 60'000));
-    }
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(limit.when() - Deadline::Clock::now()).count();
     pollfd polled{.fd = fd, .events = POLLIN, .revents = 0};
-    const int ready = poll(&polled, 1, timeout_ms);
+    const int ready = poll(&polled, 1, static_cast<int>(std::max<long>(left + 1, 0)));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return true;  // the read says what is wrong
-    if (deadline.passed()) return false;
+    if (limit.passed()) return false;
   }
 }
 
@@ -238,15 +233,27 @@ class Meeting {
     return send_greeting(socket, greeting, request_.heap_fd, request_.control_fd);
   }
 
+  // `late` says what the deadline has passed for.
+  template <typename Late>
+  Status wait_readable(int fd, const Late& late) {
+    constexpr std::chrono::milliseconds kLookEvery{200};  // thousands of ranks may wait
+    while (!readable_until(fd, Deadline::after(kLookEvery))) {
+      if (Status found = bootstrap_.hopeless(); !found.is_ok()) return found;
+      if (deadline_.passed()) return late();
+    }
+    return Status::ok();
+  }
+
   Status accept_higher() {
     for (std::size_t missing = table_.size() - 1 - own(); missing > 0;) {
-      if (!wait_readable(listener_.get(), deadline_)) return missing_peers();
+      const auto late = [this] { return missing_peers(); };
+      if (Status came = wait_readable(listener_.get(), late); !came.is_ok()) return came;
       FileDescriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!connection.is_open()) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         return system_error("accept");
       }
-      if (!wait_readable(connection.get(), deadline_)) return missing_peers();
+      if (Status came = wait_readable(connection.get(), late); !came.is_ok()) return came;
       Received received = receive_greeting(connection.get());
       // A stranger that found the socket: not of the group, not our business.
       if (!received.complete || std::memcmp(received.greeting.token, self_.token, kTokenBytes) != 0) continue;
@@ -274,8 +281,10 @@ class Meeting {
   Status read_answers() {
     for (std::size_t rank = 0; rank < own(); ++rank) {
       const int socket = connections_[rank].get();
-      if (!wait_readable(socket, deadline_))
+      const auto late = [&] {
         return timeout_error(request_, detail::concatenate("rank ", rank, " did not answer in time"));
+      };
+      if (Status came = wait_readable(socket, late); !came.is_ok()) return came;
       Received received = receive_greeting(socket);
       if (!received.complete) {
         return Status(StatusCode::kPeerDied,

@@ -314,6 +314,36 @@ os._exit(0)
     assert not any("Store" in rank.stderr for rank in run.ranks), run.describe()
 
 
+def test_a_member_that_ends_with_the_store_in_the_middle_of_the_set_up() -> None:
+    # Rank 1 has the members' addresses, has connected to nobody, and ends: rank 0 waits for its connection.
+    script = """
+import os, torch, torch.distributed as dist
+
+class Ending(dist.Store):
+    def __init__(self, store):
+        super().__init__()
+        self.store = store
+
+    def get(self, key):
+        if key.endswith("/table"):
+            os._exit(3)
+        return self.store.get(key)
+
+    def set(self, *args): return self.store.set(*args)
+    def add(self, *args): return self.store.add(*args)
+    def check(self, *args): return self.store.check(*args)
+    def wait(self, *args): return self.store.wait(*args)
+    def delete_key(self, *args): return self.store.delete_key(*args)
+
+rank = int(os.environ["RANK"])
+store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), 2, rank == 1)
+dist.init_process_group("neuron", store=Ending(store) if rank == 1 else store, rank=rank, world_size=2)
+"""
+    run = run_ranks(script, 2)
+    assert [rank.returncode for rank in run.ranks] == [1, 3], run.describe()
+    assert "the Store of the group cannot be reached" in run.ranks[0].stderr, run.describe()
+
+
 def test_a_program_may_end_without_destroying_its_group() -> None:
     script = MINIMAL.replace("dist.destroy_process_group()", "")
     run_ranks(script, 2).check()

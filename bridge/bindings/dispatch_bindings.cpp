@@ -26,6 +26,7 @@ void bind_dispatch(py::module_& module) {
     return rows;
   });
   module.def("reset_op_counts", &reset_counts);
+  module.def("copied_results", &copied_result_counts);
   module.def("plan_cache_stats", [] {
     const PlanCacheStats stats = plan_cache_stats();
     py::dict out;

@@ -26,6 +26,11 @@ std::map<std::pair<std::string, std::string>, std::uint64_t>& drained() {
   return *counts;
 }
 
+std::map<std::string, std::uint64_t>& copied_results() {
+  static auto* counts = new std::map<std::string, std::uint64_t>();
+  return *counts;
+}
+
 ThreadCounts& mine() {
   thread_local const std::shared_ptr<ThreadCounts> counts = [] {
     auto fresh = std::make_shared<ThreadCounts>();
@@ -49,6 +54,11 @@ void count_drained(const char* op, const char* reason) {
   ++drained()[{op, reason}];
 }
 
+void count_copied_result(const char* op) {
+  const std::lock_guard<std::mutex> lock(registry_mutex);
+  ++copied_results()[op];
+}
+
 std::map<std::string, std::uint64_t> executed_counts() {
   std::map<std::string, std::uint64_t> sum;
   const std::lock_guard<std::mutex> lock(registry_mutex);
@@ -64,6 +74,11 @@ std::map<std::pair<std::string, std::string>, std::uint64_t> drained_counts() {
   return drained();
 }
 
+std::map<std::string, std::uint64_t> copied_result_counts() {
+  const std::lock_guard<std::mutex> lock(registry_mutex);
+  return copied_results();
+}
+
 void reset_counts() {
   const std::lock_guard<std::mutex> lock(registry_mutex);
   for (const auto& counts : registry()) {
@@ -71,6 +86,7 @@ void reset_counts() {
     counts->executed.clear();
   }
   drained().clear();
+  copied_results().clear();
 }
 
 }  // namespace neuron::bridge

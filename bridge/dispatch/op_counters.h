@@ -1,4 +1,5 @@
-// Counters: which operators ran as device commands, and which drained a stream, and why.
+// Counters: which operators ran as device commands, which drained a stream, and why, and which made their results
+// elsewhere than in the memory meant for them.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,13 @@ namespace neuron::bridge {
 // own table.
 void count_executed(const char* op);
 void count_drained(const char* op, const char* reason);
+void count_copied_result(const char* op);
 
 std::map<std::string, std::uint64_t> executed_counts();
 // (operator, reason) -> calls
 std::map<std::pair<std::string, std::string>, std::uint64_t> drained_counts();
+// operator -> results that were copied into the device's memory
+std::map<std::string, std::uint64_t> copied_result_counts();
 void reset_counts();
 
 }  // namespace neuron::bridge

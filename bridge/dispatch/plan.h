@@ -1,13 +1,16 @@
 // Plan: how calls that look alike are run. What a NEFF is on hardware: made at the first call, found at later
 // ones.
 //
-// A plan is immutable but for its pool of recycled commands. Thread-safe.
+// A plan is immutable but for its pool of recycled commands and what runs teach about the kernel's allocations.
+// Thread-safe.
 #pragma once
 
 #include <c10/util/SmallVector.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "bridge/dispatch/call_key.h"
@@ -17,12 +20,33 @@ namespace neuron::bridge {
 
 class PlanCommand;
 
+// Which allocation of its size, in a run of the kernel, becomes the output, from 0; nothing until a run has shown it.
+// Written by the streams' threads.
+class AllocationOrdinal {
+ public:
+  AllocationOrdinal() = default;
+  AllocationOrdinal(const AllocationOrdinal& other) : value_(other.value_.load(std::memory_order_relaxed)) {}
+  AllocationOrdinal& operator=(const AllocationOrdinal&) = delete;
+
+  std::optional<std::size_t> get() const {
+    const std::int64_t value = value_.load(std::memory_order_relaxed);
+    return value < 0 ? std::nullopt : std::optional(static_cast<std::size_t>(value));
+  }
+  void learn(std::size_t ordinal) {
+    value_.store(static_cast<std::int64_t>(ordinal), std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<std::int64_t> value_{-1};
+};
+
 // A tensor that the call returns and we allocate beforehand.
 struct OutputSpec {
   c10::SmallVector<std::int64_t, 5> sizes, strides;
   at::ScalarType dtype;
   std::size_t nbytes;
   bool defined;  // some operators return an undefined tensor for what was not asked
+  mutable AllocationOrdinal ordinal{};
 };
 
 // An out= argument that the call gives another size; the strides are known after the rehearsal.

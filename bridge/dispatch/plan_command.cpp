@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "bridge/dispatch/kernel_scope.h"
+#include "bridge/dispatch/op_counters.h"
 #include "bridge/runtime/alias.h"
 #include "bridge/runtime/cpu_allocator.h"
 
@@ -134,14 +135,19 @@ void PlanCommand::restore_lazy_bits() {
 }
 
 void PlanCommand::run_functional(torch::jit::Stack& stack) {
+  OutputSteering steering;
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    const at::Tensor& output = outputs_[i];
+    if (!output.defined() || output.nbytes() == 0) continue;
+    const std::size_t first_guess = steering.expected(output.nbytes());
+    steering.expect(output.data_ptr(), output.nbytes(),
+                    plan_->outputs[i].ordinal.get().value_or(first_guess));
+  }
   {
-    OutputSteering steering;
-    for (const at::Tensor& output : outputs_) {
-      if (output.defined() && output.nbytes() > 0) steering.expect(output.data_ptr(), output.nbytes());
-    }
+    const SteeringScope scope(steering);
     plan_->info.op.callBoxed(stack);
   }
-  const auto check = [this](std::size_t i, const at::Tensor& result) {
+  const auto check = [&](std::size_t i, const at::Tensor& result) {
     const at::Tensor& expected = outputs_[i];
     TORCH_CHECK(
         result.defined() == expected.defined() && (!result.defined() || result.sizes() == expected.sizes()),
@@ -153,7 +159,11 @@ void PlanCommand::run_functional(torch::jit::Stack& stack) {
       return;
     // The kernel took the memory in another order, or for a temporary; or its result is lazily conjugated. A
     // partial overlap needs a detour.
-    const bool inside = result.storage().data() == expected.storage().data();
+    count_copied_result(plan_->info.name);
+    const void* const data = result.storage().data();
+    if (const auto ordinal = steering.ordinal_of(expected.nbytes(), data))
+      plan_->outputs[i].ordinal.learn(*ordinal);
+    const bool inside = data == expected.storage().data();
     expected.copy_(inside ? result.clone() : result);
   };
   if (plan_->returns_list) {

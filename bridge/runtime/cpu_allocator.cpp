@@ -2,6 +2,8 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <algorithm>
+
 #include "bridge/runtime/devices.h"
 
 namespace neuron::bridge {
@@ -37,7 +39,10 @@ class SteeredCpuAllocator final : public c10::Allocator {
     }
     if (tls_budget != nullptr) [[unlikely]]
       tls_budget->spend(nbytes);
-    return torch_allocator->allocate(nbytes);
+    c10::DataPtr data = torch_allocator->allocate(nbytes);
+    if (tls_steering != nullptr) [[unlikely]]
+      tls_steering->note(nbytes, data.get());
+    return data;
   }
   // oneDNN's scratch memory takes the raw interface on threads that run commands, so that one deleter has to
   // serve both kinds. Elsewhere the memory has torch's own deleter, which frees what malloc gave as well.
@@ -52,16 +57,35 @@ class SteeredCpuAllocator final : public c10::Allocator {
 
 }  // namespace
 
-OutputSteering::OutputSteering() : previous_(tls_steering) { tls_steering = this; }
-OutputSteering::~OutputSteering() { tls_steering = previous_; }
+SteeringScope::SteeringScope(OutputSteering& steering) : previous_(tls_steering) { tls_steering = &steering; }
+SteeringScope::~SteeringScope() { tls_steering = previous_; }
+
+std::size_t OutputSteering::expected(std::size_t nbytes) const {
+  return static_cast<std::size_t>(
+      std::count_if(targets_.begin(), targets_.end(), [&](const Target& t) { return t.nbytes == nbytes; }));
+}
 
 void* OutputSteering::take(std::size_t nbytes) {
+  void* taken = nullptr;
   for (Target& target : targets_) {
-    if (target.taken || target.nbytes != nbytes) continue;
-    target.taken = true;
-    return target.data;
+    if (target.nbytes == nbytes && target.seen++ == target.ordinal && taken == nullptr) taken = target.data;
   }
-  return nullptr;
+  return taken;
+}
+
+void OutputSteering::note(std::size_t nbytes, const void* data) {
+  const auto* const target =
+      std::find_if(targets_.begin(), targets_.end(), [&](const Target& t) { return t.nbytes == nbytes; });
+  if (target == targets_.end() || elsewhere_.size() == kMostNoted) return;
+  elsewhere_.push_back({nbytes, target->seen - 1, data});
+}
+
+std::optional<std::size_t> OutputSteering::ordinal_of(std::size_t nbytes, const void* data) const {
+  // The last one: memory that a temporary has given back is used again.
+  for (auto noted = elsewhere_.rbegin(); noted != elsewhere_.rend(); ++noted) {
+    if (noted->nbytes == nbytes && noted->data == data) return noted->ordinal;
+  }
+  return std::nullopt;
 }
 
 AllocationBudget::AllocationBudget(std::size_t bytes) : left_(bytes), previous_(tls_budget) {

@@ -300,25 +300,5 @@ TEST(CommunicatorErrorsTest, AGroupIsMadeAgainAfterAnError) {
   });
 }
 
-TEST(CommunicatorErrorsTest, OptionsThatDifferAreFoundAtCreation) {
-  const auto first = make_test_core();
-  const auto second = make_test_core();
-  LocalBootstrap bootstrap;
-  CommunicatorOptions options{.group_name = "g", .size = 2, .timeout = std::chrono::seconds(5)};
-  std::thread other([&] {
-    CommunicatorOptions own = options;
-    own.core = second.get();
-    const auto made = Communicator::create(own, bootstrap);
-    EXPECT_TRUE(made.is_ok()) << made.status().message();
-  });
-  CommunicatorOptions own = options;
-  own.rank = 1;
-  own.core = first.get();
-  own.tuning.segment_bytes *= 2;
-  const auto made = Communicator::create(own, bootstrap);
-  other.join();
-  EXPECT_EQ(made.status().code(), StatusCode::kMismatch);
-}
-
 }  // namespace
 }  // namespace neuron

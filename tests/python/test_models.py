@@ -44,3 +44,14 @@ def test_steps_do_not_wait(case: Case, queued: bool) -> None:
     train(case, "neuron", 3)
     waited = {name for name, _reason, _count in _C.drains()}
     assert waited == case.waits, _C.drains()
+
+
+@pytest.mark.parametrize("name", ["resnet", "gpt", "lstm", "vit"])
+def test_kernels_make_their_results_in_device_memory(name: str, queued: bool) -> None:
+    """Where a first run has shown which of its allocations a kernel returns, no result is copied any more."""
+    train(CASES[name], "neuron", 2)
+    torch.neuron.synchronize()
+    _C.reset_op_counts()
+    train(CASES[name], "neuron", 3)
+    torch.neuron.synchronize()
+    assert _C.copied_results() == {}

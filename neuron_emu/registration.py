@@ -44,6 +44,8 @@ def register() -> None:
 
     serialization.register()
     distributed.register()
+    # docs/adr/0007: a backward pass of this thread runs on it, as the CPU's does.
+    torch.autograd.grad_mode.set_multithreading_enabled(False)
     atexit.register(_drain)
 
 

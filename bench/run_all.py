@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from table import table
+
 HERE = Path(__file__).resolve().parent
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 # torchrun says at length that it sets OMP_NUM_THREADS, where nobody has.
@@ -81,6 +83,7 @@ def main() -> None:
     target = HERE / "results" / f"{datetime.date.today()}-{commit}.json"
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(results, indent=1) + "\n")
+    print(table(results))
     print(f"written: {target.relative_to(root)}")
 
 

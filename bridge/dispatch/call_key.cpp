@@ -30,11 +30,10 @@ std::uint64_t tag_of(const c10::IValue& value) {
 
 }  // namespace
 
-void CallKey::build(const OpInfo& info, const torch::jit::Stack& stack) {
+void CallKey::build(const OpInfo& info, Arguments values) {
   add(switches());
-  const std::size_t first = stack.size() - info.arguments.size();
   for (std::size_t i = 0; i < info.arguments.size(); ++i) {
-    const c10::IValue& value = stack[first + i];
+    const c10::IValue& value = values[i];
     const ArgumentInfo& argument = info.arguments[i];
     switch (argument.kind) {
       case ArgumentKind::kTensor:

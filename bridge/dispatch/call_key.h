@@ -6,7 +6,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/stack.h>
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
@@ -17,7 +16,7 @@ namespace neuron::bridge {
 
 // One tensor of a call, in the order of the arguments (lists flattened).
 struct TensorArgument {
-  const at::Tensor* tensor;  // borrowed from the stack; undefined tensors are not listed
+  const at::Tensor* tensor;  // borrowed from the arguments; undefined tensors are not listed
   bool written;
   bool host_scalar;  // a CPU tensor with one element and no dimension: its value is copied at submission
 };
@@ -31,8 +30,8 @@ struct CallKey {
   // generator, …
   const char* obstacle = nullptr;
 
-  // Fills the key from the last arguments of the stack. Raises when device tensors live on different devices.
-  void build(const OpInfo& info, const torch::jit::Stack& stack);
+  // Raises when device tensors live on different devices.
+  void build(const OpInfo& info, Arguments values);
 
  private:
   void add_tensor(const at::Tensor& tensor, bool written, const OpInfo& info);

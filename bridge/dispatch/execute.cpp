@@ -43,19 +43,59 @@ std::uint64_t mix(PhiloxState state) {
   return x ^ (x >> 31);
 }
 
-at::Generator reserve_generator(const OpInfo& info, const torch::jit::Stack& stack, c10::DeviceIndex device) {
+at::Generator reserve_generator(const OpInfo& info, Arguments arguments, c10::DeviceIndex device) {
   std::optional<at::Generator> given;
-  const std::size_t first = stack.size() - info.arguments.size();
   for (std::size_t i = 0; i < info.arguments.size(); ++i) {
-    const c10::IValue& value = stack[first + i];
-    if (info.arguments[i].kind == ArgumentKind::kGenerator && value.isGenerator())
-      given = value.toGenerator();
+    if (info.arguments[i].kind == ArgumentKind::kGenerator && arguments[i].isGenerator())
+      given = arguments[i].toGenerator();
   }
   return cpu_generator(reserve_random(given, device, 4));
 }
 
-void replace_arguments(const Plan& plan, std::vector<at::Tensor> outputs, torch::jit::Stack& stack) {
-  const OpInfo& info = plan.info;
+void submit(const PlanPtr& plan, const CallKey& key, Arguments arguments, Outputs& outputs) {
+  Stream& stream = current_stream(key.device);
+  std::unique_ptr<PlanCommand> command = plan->take_command(key, arguments);
+  for (std::size_t i = 0; i < plan->outputs.size(); ++i) {
+    const OutputSpec& spec = plan->outputs[i];
+    if (!spec.defined) {
+      outputs.tensors.emplace_back();
+      continue;
+    }
+    c10::DataPtr data = allocate_on(stream, spec.nbytes);
+    command->set_output(i, data.get());
+    outputs.tensors.push_back(make_output(spec, std::move(data)));
+  }
+  outputs.is_list = plan->returns_list;
+  if (plan->info.random) command->set_generator(reserve_generator(plan->info, arguments, key.device));
+  command->set_threads(intra_op_threads());
+  const StreamPosition position = stream.submit(std::move(command));
+  for (const TensorArgument& argument : key.tensors) {
+    if (!argument.host_scalar) record_use(*argument.tensor, stream, position);
+  }
+  count_executed(plan->info.name);
+  review_inline_policy();
+  if (env().launch_blocking) synchronize(stream);
+}
+
+// The kernel finds its operand resized then, and has its own answer to that.
+bool resizes_an_operand(const Plan& plan, const CallKey& key, Arguments arguments) {
+  return std::any_of(plan.resizes.begin(), plan.resizes.end(), [&](const Resize& resize) {
+    const at::Tensor& out = arguments[resize.argument].toTensor();
+    return std::count_if(key.tensors.begin(), key.tensors.end(),
+                         [&](const TensorArgument& argument) { return argument.tensor->is_same(out); }) > 1;
+  });
+}
+
+// True when an out= argument was given the size that the call makes of it, so that the call has another key
+// now.
+bool resized_outputs(const Plan& plan, Arguments arguments) {
+  for (const Resize& resize : plan.resizes) {
+    resize_out(arguments[resize.argument].toTensor(), resize.sizes, resize.strides);
+  }
+  return !plan.resizes.empty();
+}
+
+void replace_arguments(const OpInfo& info, Outputs outputs, torch::jit::Stack& stack) {
   if (info.style == OutputStyle::kWritesArguments) {
     c10::SmallVector<c10::IValue, 4> returned;
     const std::size_t first = stack.size() - info.arguments.size();
@@ -65,84 +105,47 @@ void replace_arguments(const Plan& plan, std::vector<at::Tensor> outputs, torch:
     return;
   }
   torch::jit::drop(stack, info.arguments.size());
-  if (plan.returns_list) {
-    stack.emplace_back(c10::List<at::Tensor>(outputs));
+  if (outputs.is_list) {
+    c10::List<at::Tensor> list;
+    list.reserve(outputs.tensors.size());
+    for (at::Tensor& tensor : outputs.tensors) list.push_back(std::move(tensor));
+    stack.emplace_back(std::move(list));
     return;
   }
-  for (auto& output : outputs) stack.emplace_back(std::move(output));
-}
-
-void submit(const PlanPtr& plan, const CallKey& key, torch::jit::Stack& stack) {
-  Stream& stream = current_stream(key.device);
-  std::unique_ptr<PlanCommand> command = plan->take_command(key, stack);
-  std::vector<at::Tensor> outputs;
-  outputs.reserve(plan->outputs.size());
-  for (std::size_t i = 0; i < plan->outputs.size(); ++i) {
-    const OutputSpec& spec = plan->outputs[i];
-    if (!spec.defined) {
-      outputs.emplace_back();
-      continue;
-    }
-    c10::DataPtr data = allocate_on(stream, spec.nbytes);
-    command->set_output(i, data.get());
-    outputs.push_back(make_output(spec, std::move(data)));
-  }
-  if (plan->info.random) command->set_generator(reserve_generator(plan->info, stack, key.device));
-  command->set_threads(intra_op_threads());
-  const StreamPosition position = stream.submit(std::move(command));
-  for (const TensorArgument& argument : key.tensors) {
-    if (!argument.host_scalar) record_use(*argument.tensor, stream, position);
-  }
-  count_executed(plan->info.name);
-  review_inline_policy();
-  replace_arguments(*plan, std::move(outputs), stack);
-  if (env().launch_blocking) synchronize(stream);
-}
-
-// The kernel finds its operand resized then, and has its own answer to that.
-bool resizes_an_operand(const Plan& plan, const CallKey& key, const torch::jit::Stack& stack) {
-  const std::size_t first = stack.size() - plan.info.arguments.size();
-  return std::any_of(plan.resizes.begin(), plan.resizes.end(), [&](const Resize& resize) {
-    const at::Tensor& out = stack[first + resize.argument].toTensor();
-    return std::count_if(key.tensors.begin(), key.tensors.end(),
-                         [&](const TensorArgument& argument) { return argument.tensor->is_same(out); }) > 1;
-  });
-}
-
-// True when an out= argument was given the size that the call makes of it, so that the call has another key
-// now.
-bool resized_outputs(const Plan& plan, const torch::jit::Stack& stack) {
-  const std::size_t first = stack.size() - plan.info.arguments.size();
-  for (const Resize& resize : plan.resizes) {
-    const at::Tensor& out = stack[first + resize.argument].toTensor();
-    resize_out(out, resize.sizes, resize.strides);
-  }
-  return !plan.resizes.empty();
+  for (at::Tensor& tensor : outputs.tensors) stack.emplace_back(std::move(tensor));
 }
 
 }  // namespace
 
 at::Generator cpu_generator(const PhiloxState& state) { return at::detail::createCPUGenerator(mix(state)); }
 
-void execute(const OpInfo& info, PlanCache& cache, torch::jit::Stack& stack) {
+const char* try_submit(const OpInfo& info, PlanCache& cache, Arguments arguments, Outputs& outputs) {
   CallKey key;
-  key.build(info, stack);
-  if (key.obstacle != nullptr) return execute_drained(info, key.obstacle, stack);
+  key.build(info, arguments);
+  if (key.obstacle != nullptr) return key.obstacle;
   PlanPtr plan = cache.find(key);
   if (!plan) {
-    plan = make_plan(info, key, stack);
-    rehearse(*plan, key, stack);
+    plan = make_plan(info, key, arguments);
+    rehearse(*plan, key, arguments);
     cache.insert(key, plan);
   }
-  if (!plan->asynchronous) return execute_drained(info, plan->reason, stack);
-  if (resizes_an_operand(*plan, key, stack)) {
-    return execute_drained(info, "an out= argument that changes its size is an operand, too", stack);
-  }
-  if (info.style == OutputStyle::kWritesArguments && written_overlaps(info, key)) {
-    return execute_drained(info, "an argument to be written to overlaps with another", stack);
-  }
-  if (resized_outputs(*plan, stack)) return execute(info, cache, stack);
-  submit(plan, key, stack);
+  if (!plan->asynchronous) return plan->reason;
+  if (resizes_an_operand(*plan, key, arguments))
+    return "an out= argument that changes its size is an operand, too";
+  if (info.style == OutputStyle::kWritesArguments && written_overlaps(info, key))
+    return "an argument to be written to overlaps with another";
+  if (resized_outputs(*plan, arguments)) return try_submit(info, cache, arguments, outputs);
+  submit(plan, key, arguments, outputs);
+  return nullptr;
+}
+
+void execute(const OpInfo& info, PlanCache& cache, torch::jit::Stack& stack) {
+  Outputs outputs;
+  const std::size_t count = info.arguments.size();
+  const Arguments arguments(stack.data() + (stack.size() - count), count);
+  if (const char* reason = try_submit(info, cache, arguments, outputs))
+    return execute_drained(info, reason, stack);
+  replace_arguments(info, std::move(outputs), stack);
 }
 
 }  // namespace neuron::bridge

@@ -62,10 +62,9 @@ bool sizes_follow_from_types(const OpInfo& info) {
          is_common(info.op.schema().name());
 }
 
-Lesson from_meta(const OpInfo& info, const torch::jit::Stack& stack) {
+Lesson from_meta(const OpInfo& info, Arguments arguments) {
   Lesson lesson;
-  const std::size_t first = stack.size() - info.arguments.size();
-  for (std::size_t i = 0; i < info.arguments.size(); ++i) lesson.results.push_back(to_meta(stack[first + i]));
+  for (const c10::IValue& value : arguments) lesson.results.push_back(to_meta(value));
   lesson.arguments.assign(lesson.results.begin(), lesson.results.end());
   try {
     const KernelScope scope(0);
@@ -87,8 +86,8 @@ bool is_small(const CallKey& key) {
 }
 
 // Nothing: ask the meta function.
-std::optional<Lesson> from_kernel(const OpInfo& info, const torch::jit::Stack& stack) {
-  const SampleCall sample(info, stack, kSampleBudget);
+std::optional<Lesson> from_kernel(const OpInfo& info, Arguments arguments) {
+  const SampleCall sample(info, arguments, kSampleBudget);
   switch (sample.outcome()) {
     case SampleCall::Outcome::kDone:
       return Lesson{sample.results(), sample.arguments(), true, nullptr};
@@ -104,11 +103,11 @@ std::optional<Lesson> from_kernel(const OpInfo& info, const torch::jit::Stack& s
 
 }  // namespace
 
-Lesson learn(const OpInfo& info, const CallKey& key, const torch::jit::Stack& stack) {
+Lesson learn(const OpInfo& info, const CallKey& key, Arguments arguments) {
   if (sizes_follow_from_types(info) && is_small(key)) {
-    if (auto lesson = from_kernel(info, stack)) return *std::move(lesson);
+    if (auto lesson = from_kernel(info, arguments)) return *std::move(lesson);
   }
-  return from_meta(info, stack);
+  return from_meta(info, arguments);
 }
 
 }  // namespace neuron::bridge

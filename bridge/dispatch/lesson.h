@@ -4,8 +4,6 @@
 // strides, and whether it takes the dtypes. Otherwise the meta function is asked.
 #pragma once
 
-#include <ATen/core/stack.h>
-
 #include <vector>
 
 #include "bridge/dispatch/call_key.h"
@@ -20,7 +18,7 @@ struct Lesson {
   const char* refusal = nullptr;
 };
 
-// About the call at the stack's end, whose key this is. Never raises for a bad call.
-Lesson learn(const OpInfo& info, const CallKey& key, const torch::jit::Stack& stack);
+// About the call whose key this is. Never raises for a bad call.
+Lesson learn(const OpInfo& info, const CallKey& key, Arguments arguments);
 
 }  // namespace neuron::bridge

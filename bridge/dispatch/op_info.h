@@ -2,6 +2,8 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
 
 #include <cstdint>
 #include <optional>
@@ -9,6 +11,9 @@
 #include <vector>
 
 namespace neuron::bridge {
+
+// The arguments of one call, in the schema's order; borrowed from the caller.
+using Arguments = c10::ArrayRef<c10::IValue>;
 
 enum class ArgumentKind : std::uint8_t {
   kTensor,      // Tensor, Tensor?

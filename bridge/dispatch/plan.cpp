@@ -25,13 +25,12 @@ OutputSpec spec_of(const at::Tensor& tensor) {
 
 // An alias over fixed memory cannot grow: out= arguments of another size are noted, anything else that
 // changes its size is an obstacle (false).
-bool note_resizes(Plan& plan, const torch::jit::Stack& before, const std::vector<c10::IValue>& after) {
+bool note_resizes(Plan& plan, Arguments before, const std::vector<c10::IValue>& after) {
   const OpInfo& info = plan.info;
-  const std::size_t first = before.size() - info.arguments.size();
   for (std::size_t i = 0; i < info.arguments.size(); ++i) {
     if (!info.arguments[i].written || !after[i].isTensor()) continue;
     const at::Tensor& result = after[i].toTensor();
-    if (before[first + i].toTensor().sizes() == result.sizes()) continue;
+    if (before[i].toTensor().sizes() == result.sizes()) continue;
     if (!info.arguments[i].is_out) return false;
     Resize resize{i, {result.sizes().begin(), result.sizes().end()}, {}};
     if (plan.is_rehearsed) resize.strides.assign(result.strides().begin(), result.strides().end());
@@ -45,7 +44,7 @@ bool note_resizes(Plan& plan, const torch::jit::Stack& before, const std::vector
 Plan::Plan(const OpInfo& operator_info) : info(operator_info) {}
 Plan::~Plan() = default;
 
-std::unique_ptr<PlanCommand> Plan::take_command(const CallKey& key, const torch::jit::Stack& stack) {
+std::unique_ptr<PlanCommand> Plan::take_command(const CallKey& key, Arguments arguments) {
   std::unique_ptr<PlanCommand> command;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -54,8 +53,8 @@ std::unique_ptr<PlanCommand> Plan::take_command(const CallKey& key, const torch:
       pool_.pop_back();
     }
   }
-  if (!command) command = std::make_unique<PlanCommand>(shared_from_this(), key, stack);
-  command->load(shared_from_this(), key, stack);
+  if (!command) command = std::make_unique<PlanCommand>(shared_from_this(), key, arguments);
+  command->load(shared_from_this(), key, arguments);
   return command;
 }
 
@@ -64,7 +63,7 @@ void Plan::give_back(std::unique_ptr<PlanCommand> command) noexcept {
   if (pool_.size() < kPooledCommands) pool_.push_back(std::move(command));
 }
 
-PlanPtr make_plan(const OpInfo& info, const CallKey& key, const torch::jit::Stack& stack) {
+PlanPtr make_plan(const OpInfo& info, const CallKey& key, Arguments arguments) {
   auto plan = std::make_shared<Plan>(info);
   plan->reason = info.obstacle;
   if (plan->reason != nullptr) return plan;
@@ -74,13 +73,13 @@ PlanPtr make_plan(const OpInfo& info, const CallKey& key, const torch::jit::Stac
       return plan;
     }
   }
-  const Lesson lesson = learn(info, key, stack);
+  const Lesson lesson = learn(info, key, arguments);
   plan->reason = lesson.refusal;
   if (plan->reason != nullptr) return plan;
   plan->is_rehearsed = lesson.from_kernel;
   const torch::jit::Stack& results = lesson.results;
   if (info.style == OutputStyle::kWritesArguments) {
-    plan->asynchronous = note_resizes(*plan, stack, lesson.arguments);
+    plan->asynchronous = note_resizes(*plan, arguments, lesson.arguments);
     if (!plan->asynchronous) plan->reason = "an argument to be written to changes its size";
     return plan;
   }

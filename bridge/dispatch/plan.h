@@ -71,7 +71,7 @@ struct Plan : std::enable_shared_from_this<Plan> {
   std::vector<OutputSpec> outputs;
 
   // A command made for this plan, recycled or new.
-  std::unique_ptr<PlanCommand> take_command(const CallKey& key, const torch::jit::Stack& stack);
+  std::unique_ptr<PlanCommand> take_command(const CallKey& key, Arguments arguments);
   void give_back(std::unique_ptr<PlanCommand> command) noexcept;
 
   static constexpr std::size_t kPooledCommands = 64;
@@ -85,6 +85,6 @@ using PlanPtr = std::shared_ptr<Plan>;
 // The plan for a call that was never seen, from what is learnt about it (lesson.h); checks the overlap that the kernel
 // would have checked. Never raises for a bad call: such a plan is not asynchronous, and running it raises the kernel's
 // own error.
-PlanPtr make_plan(const OpInfo& info, const CallKey& key, const torch::jit::Stack& stack);
+PlanPtr make_plan(const OpInfo& info, const CallKey& key, Arguments arguments);
 
 }  // namespace neuron::bridge

@@ -44,7 +44,7 @@ c10::IValue with_aliases(const c10::IValue& value, const std::vector<at::Tensor>
 
 }  // namespace
 
-PlanCommand::PlanCommand(PlanPtr plan, const CallKey& key, const torch::jit::Stack& stack)
+PlanCommand::PlanCommand(PlanPtr plan, const CallKey& key, Arguments arguments)
     : Command(CommandKind::kCompute, RunMode::kMayInline, plan->info.name), plan_(std::move(plan)) {
   const OpInfo& info = plan_->info;
   std::size_t scalars = 0;
@@ -55,10 +55,9 @@ PlanCommand::PlanCommand(PlanPtr plan, const CallKey& key, const torch::jit::Sta
     if (!key.tensors[i].written || !aliases_[i].is_complex()) continue;
     lazy_bits_.push_back({i, aliases_[i].is_conj(), aliases_[i].is_neg()});
   }
-  const std::size_t first = stack.size() - info.arguments.size();
   std::size_t next = 0;
   for (std::size_t i = 0; i < info.arguments.size(); ++i) {
-    const c10::IValue& value = stack[first + i];
+    const c10::IValue& value = arguments[i];
     const bool has_tensors = holds_tensors(info.arguments[i].kind) && !value.isNone();
     arguments_.push_back(has_tensors ? with_aliases(value, aliases_, next) : value);
   }
@@ -71,12 +70,11 @@ PlanCommand::PlanCommand(PlanPtr plan, const CallKey& key, const torch::jit::Sta
   }
 }
 
-void PlanCommand::load(PlanPtr plan, const CallKey& key, const torch::jit::Stack& stack) {
+void PlanCommand::load(PlanPtr plan, const CallKey& key, Arguments arguments) {
   plan_ = std::move(plan);
   const OpInfo& info = plan_->info;
-  const std::size_t first = stack.size() - info.arguments.size();
   for (std::size_t i = 0; i < info.arguments.size(); ++i) {
-    if (!holds_tensors(info.arguments[i].kind)) arguments_[i] = on_host(stack[first + i]);
+    if (!holds_tensors(info.arguments[i].kind)) arguments_[i] = on_host(arguments[i]);
   }
   std::size_t scalar = 0;
   std::uint64_t bytes = 0;

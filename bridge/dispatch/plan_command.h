@@ -16,10 +16,10 @@ namespace neuron::bridge {
 
 class PlanCommand final : public Command {
  public:
-  PlanCommand(PlanPtr plan, const CallKey& key, const torch::jit::Stack& stack);
+  PlanCommand(PlanPtr plan, const CallKey& key, Arguments arguments);
 
   // Points the aliases to this call's tensors and takes this call's scalars.
-  void load(PlanPtr plan, const CallKey& key, const torch::jit::Stack& stack);
+  void load(PlanPtr plan, const CallKey& key, Arguments arguments);
   // Requires: load(). `data` is the memory of output i.
   void set_output(std::size_t index, void* data);
   // Requires: load(), an operator with a generator argument.

@@ -8,31 +8,31 @@
 // their decomposition.
 #include <torch/library.h>
 
-#include <atomic>
+#include <memory>
+#include <string>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "bridge/dispatch/execute.h"
 #include "bridge/dispatch/operators.h"
+#include "bridge/dispatch/unboxed_kernel.h"
 #include "bridge/ops/own_operators.h"
 
 namespace neuron::bridge {
 
 namespace {
 
-// One for each registered operator, so that a call finds its plans without a look-up.
-class PlannedKernel final : public c10::OperatorKernel {
+// For any signature.
+class BoxedKernel final : public c10::OperatorKernel {
  public:
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
-    Operator* known = operator_.load(std::memory_order_acquire);
-    if (known == nullptr) {
-      known = &operator_of(op);
-      operator_.store(known, std::memory_order_release);
-    }
-    execute(known->info, known->plans, *stack);
+  explicit BoxedKernel(const c10::OperatorHandle& handle) : operator_(handle) {}
+  void operator()(const c10::OperatorHandle& /*op*/, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+    Operator& known = operator_.get();
+    execute(known.info, known.plans, *stack);
   }
 
  private:
-  std::atomic<Operator*> operator_{nullptr};
+  LazyOperator operator_;
 };
 
 // Composites that would split one call into many, that look for a kernel of this device and find none, or
@@ -71,13 +71,56 @@ bool goes_through_plans(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) && is_taken_composite(name);
 }
 
+template <typename Signature>
+torch::CppFunction unboxed(const c10::OperatorHandle& op) {
+  return torch::CppFunction(UnboxedKernel<Signature>(op));
+}
+
+// The schema in short: T a tensor, W one that is written to, S a scalar, ? anything else; "TTS>T".
+std::string shape_of(const c10::FunctionSchema& schema) {
+  const auto code = [](const c10::Argument& argument) {
+    const bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+    if (argument.type()->kind() == c10::TypeKind::TensorType) return written ? 'W' : 'T';
+    return argument.type()->kind() == c10::TypeKind::NumberType ? 'S' : '?';
+  };
+  std::string shape;
+  for (const c10::Argument& argument : schema.arguments()) shape += code(argument);
+  shape += '>';
+  for (const c10::Argument& result : schema.returns()) shape += code(result);
+  return shape;
+}
+
+// The signatures of pointwise operators, in place and not, and of matrix products.
+torch::CppFunction kernel_for(const c10::OperatorHandle& op) {
+  using T = const at::Tensor&;
+  using W = at::Tensor&;
+  using S = const at::Scalar&;
+  using Make = torch::CppFunction (*)(const c10::OperatorHandle&);
+  static const std::unordered_map<std::string, Make> kUnboxed = {
+      {"T>T", &unboxed<at::Tensor(T)>},
+      {"TT>T", &unboxed<at::Tensor(T, T)>},
+      {"TTT>T", &unboxed<at::Tensor(T, T, T)>},
+      {"TS>T", &unboxed<at::Tensor(T, S)>},
+      {"TSS>T", &unboxed<at::Tensor(T, S, S)>},
+      {"TTS>T", &unboxed<at::Tensor(T, T, S)>},
+      {"TTTSS>T", &unboxed<at::Tensor(T, T, T, S, S)>},
+      {"W>W", &unboxed<at::Tensor&(W)>},
+      {"WT>W", &unboxed<at::Tensor&(W, T)>},
+      {"WS>W", &unboxed<at::Tensor&(W, S)>},
+      {"WTS>W", &unboxed<at::Tensor&(W, T, S)>},
+  };
+  const auto found = kUnboxed.find(shape_of(op.schema()));
+  if (found != kUnboxed.end()) return found->second(op);
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(op));
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
     if (!op || !goes_through_plans(*op)) continue;
     const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    m.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<PlannedKernel>()));
+    m.impl(full.c_str(), kernel_for(*op));
   }
 }
 

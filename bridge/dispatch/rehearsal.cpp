@@ -61,9 +61,9 @@ bool take_resizes(Plan& plan, const std::vector<c10::IValue>& arguments) {
 
 }  // namespace
 
-void rehearse(Plan& plan, const CallKey& key, const torch::jit::Stack& stack) {
+void rehearse(Plan& plan, const CallKey& key, Arguments arguments) {
   if (!needs_rehearsal(plan, key)) return;
-  const SampleCall sample(plan.info, stack);
+  const SampleCall sample(plan.info, arguments);
   if (sample.outcome() != SampleCall::Outcome::kDone) {
     plan.asynchronous = false;
     plan.reason = kRefusesSample;

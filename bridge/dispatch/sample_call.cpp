@@ -35,14 +35,12 @@ c10::IValue made_up(const c10::IValue& value, const at::Generator& generator) {
 
 }  // namespace
 
-SampleCall::SampleCall(const OpInfo& info, const torch::jit::Stack& stack, std::size_t budget) {
+SampleCall::SampleCall(const OpInfo& info, Arguments arguments, std::size_t budget) {
   const at::Generator generator = at::detail::createCPUGenerator(0);
   const KernelScope scope(0);
   const AllocationBudget bound(budget);
-  const std::size_t first = stack.size() - info.arguments.size();
   try {
-    for (std::size_t i = 0; i < info.arguments.size(); ++i)
-      results_.push_back(made_up(stack[first + i], generator));
+    for (const c10::IValue& value : arguments) results_.push_back(made_up(value, generator));
     arguments_.assign(results_.begin(), results_.end());
     info.op.callBoxed(results_);
   } catch (const std::exception&) {

@@ -25,8 +25,8 @@ class SampleCall {
   };
   static constexpr std::size_t kNoBudget = ~std::size_t{0};
 
-  // Runs the call that lies at the stack's end; the stack stays as it is.
-  SampleCall(const OpInfo& info, const torch::jit::Stack& stack, std::size_t budget = kNoBudget);
+  // Runs the call.
+  SampleCall(const OpInfo& info, Arguments arguments, std::size_t budget = kNoBudget);
 
   Outcome outcome() const { return outcome_; }
   // Requires: kDone.

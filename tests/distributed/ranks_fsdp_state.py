@@ -29,6 +29,7 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.distributed.tensor import Shard as Sharded
 
 import torch_neuronx  # noqa: F401
+from neuron_emu import _C
 
 BACKEND = "cpu:gloo,neuron:neuron"
 
@@ -136,6 +137,28 @@ def check_a_model_that_fits_only_in_shards(rank: int, world_size: int) -> None:
         block.reset_parameters()
     torch.neuron.synchronize()
     assert torch.neuron.max_memory_allocated() - start <= 8 * BLOCK_BYTES / world_size + 2 * BLOCK_BYTES
+
+
+def check_running_ahead_takes_no_more(rank: int, world_size: int) -> None:
+    """Field case 34: the host may be a whole step ahead; memory is used as if it waited for each block."""
+    model = large_blocks(8)
+    shard_blocks(model, world_mesh("neuron"))
+    x = torch.ones(2, LARGE, device="neuron")
+    model(x).sum().backward()
+    for held in (True, False):
+        for parameter in model.parameters():
+            parameter.grad = None
+        before = allocated()
+        torch.neuron.reset_peak_memory_stats()
+        stream = torch.neuron.current_stream()
+        gate = _C.hold_stream(stream.stream_id, stream.device_index) if held else None
+        model(x).sum().backward()
+        peak = torch.neuron.memory_stats()["active_bytes.all.peak"] - before
+        if gate is not None:
+            assert not stream.query()
+            gate.open()
+        # Two blocks gathered, a gradient, the one before it being reduced; and the shards of all gradients.
+        assert peak <= (4 + len(model) / world_size) * BLOCK_BYTES, (held, peak / BLOCK_BYTES)
 
 
 # State dicts.

@@ -105,8 +105,8 @@ struct PublishedPart {
 };
 
 struct CallText {
-  char name[32];
-  char origin[96];
+  char name[40];  // the longest, all_gather_into_tensor_coalesced, has 32 characters and a zero
+  char origin[88];
 };
 
 // One rank's record in a slot: pointers into the block.

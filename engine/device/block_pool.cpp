@@ -39,9 +39,11 @@ void subtract(MemoryCounter& counter, std::size_t amount) {
   counter.freed += amount;
 }
 
-bool reached(const std::vector<PoolBlock::Use>& uses) {
-  return std::all_of(uses.begin(), uses.end(),
-                     [](const PoolBlock::Use& use) { return use.stream->reached(use.position); });
+// Whether all that the block's stream submits from now on runs after what other streams do with it.
+bool reusable(const PoolBlock& block) {
+  return std::all_of(block.uses.begin(), block.uses.end(), [&](const PoolBlock::Use& use) {
+    return block.stream->runs_after(*use.stream, use.position);
+  });
 }
 
 class SegmentPool final : public BlockPool {
@@ -204,7 +206,7 @@ void SegmentPool::free(Block* block) {
   subtract(stats_.blocks, 1);
   Segment& segment = *freed.segment;
   segment.last_use = std::max(segment.last_use, freed.stream->submitted());
-  if (reached(freed.uses)) {
+  if (reusable(freed)) {
     make_free(freed);
     return;
   }
@@ -256,10 +258,12 @@ void SegmentPool::reclaim_kept(std::size_t looks) {
   for (looks = std::min(looks, kept_.size()); looks > 0; --looks) {
     if (next_look_ >= kept_.size()) next_look_ = 0;
     PoolBlock* block = kept_[next_look_];
-    if (!reached(block->uses)) {
+    if (!reusable(*block)) {
       ++next_look_;
       continue;
     }
+    // A wait for its users may be among what was submitted since it was freed.
+    block->segment->last_use = std::max(block->segment->last_use, block->stream->submitted());
     kept_[next_look_] = kept_.back();
     kept_.pop_back();
     make_free(*block);

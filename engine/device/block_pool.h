@@ -3,7 +3,8 @@
 // A block belongs to the stream that it was allocated for. Freed, it is at once free for that stream again:
 // the queue's order makes that safe, however many commands on it are still to run. Other users (streams,
 // point-to-point channels, peers) are noted by add_use() and keep a freed block from being reused until they
-// are done; nobody need call record_stream for correctness, though calling it does the same. Segments come
+// are done, or until its stream waits for them, which is as good; nobody need call record_stream for
+// correctness, though calling it does the same. Segments come
 // from the heap, blocks are slices of a segment. Small pool: requests below 1 MiB; large pool: the rest.
 // Requests below 16 MiB are rounded to a size class (at least 256 B), larger ones to 512 B only. Thread-safe.
 // Statistics always hold reserved >= allocated.
@@ -60,8 +61,8 @@ class BlockPool {
   // 4 (requested, allocated, reserved, total, which bound).
   virtual Result<Block*> allocate(std::size_t nbytes, Stream& stream) = 0;
   virtual void free(Block* block) = 0;
-  // Keeps the block from reuse, once freed, until `stream` has completed `position`. Cheap when `stream` is
-  // the block's own.
+  // Keeps the block from reuse, once freed, until the block's stream runs after `position` of `stream`
+  // (Stream::runs_after). Cheap when `stream` is the block's own.
   virtual void add_use(Block* block, Stream& stream, StreamPosition position) = 0;
 
   // Gives every cached segment without a used block back to the system. Waits for the streams that may still

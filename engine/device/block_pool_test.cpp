@@ -106,6 +106,54 @@ TEST_F(BlockPoolTest, AUseByAnotherStreamKeepsAFreedBlock) {
   EXPECT_EQ(pool_.stats().active_bytes.current, 0U);
 }
 
+TEST_F(BlockPoolTest, AStreamThatWaitsForTheOtherUserReusesTheBlockAtOnce) {
+  Gate gate;
+  Block* freed_after = take(4096);
+  Block* freed_before = take(4096);
+  const StreamPosition use = side_.submit(gate.command());
+  for (Block* block : {freed_after, freed_before}) pool_.add_use(block, side_, use);
+  std::byte* const first = freed_before->data;
+  pool_.free(freed_before);
+  EXPECT_EQ(pool_.stats().active_bytes.current, 2 * 4096U);
+  stream_.wait_for(side_, use);
+  std::byte* const second = freed_after->data;
+  pool_.free(freed_after);
+  Block* one = take(4096);
+  Block* other = take(4096);
+  EXPECT_EQ((std::set<std::byte*>{one->data, other->data}), (std::set<std::byte*>{first, second}));
+  EXPECT_EQ(pool_.stats().active_bytes.current, 2 * 4096U);
+  // Not for the system: the wait, and so the use, is still to come.
+  pool_.free(one);
+  pool_.free(other);
+  EXPECT_FALSE(stream_.reached(stream_.submitted()));
+  gate.open();
+  pool_.empty_cache();
+  EXPECT_EQ(pool_.stats().reserved_bytes.current, 0U);
+  EXPECT_TRUE(side_.reached(use));
+}
+
+TEST_F(BlockPoolTest, WaitsChain) {
+  Gate gate;
+  Stream& between = core_->acquire_stream(0);
+  const StreamPosition use = side_.submit(gate.command());
+  const StreamPosition before = between.submit(gate.command());
+  between.wait_for(side_, use);
+  stream_.wait_for(between, before);
+  EXPECT_FALSE(stream_.runs_after(side_, use));  // that wait of `between` comes later
+  Block* block = take(4096);
+  std::byte* const data = block->data;
+  pool_.add_use(block, side_, use);
+  pool_.free(block);
+  stream_.wait_for(between, between.submitted());
+  EXPECT_TRUE(stream_.runs_after(side_, use));
+  const StreamPosition later = side_.submit(gate.command());
+  EXPECT_FALSE(stream_.runs_after(side_, later));
+  Block* again = take(4096);
+  EXPECT_EQ(again->data, data);
+  pool_.free(again);
+  gate.open();
+}
+
 TEST_F(BlockPoolTest, TheLastOfSeveralUsesDecides) {
   Gate early;
   Gate late;

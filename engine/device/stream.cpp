@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/fork.h"
+#include "engine/device/stream_order.h"
 #include "engine/device/stream_queue.h"
 
 namespace neuron {
@@ -54,6 +55,7 @@ class Stream::Impl {
   const std::uint32_t id;
   const int priority;
   StreamQueue queue;
+  StreamOrder order;
 };
 
 Stream::Stream(Core& core, std::uint32_t id, int priority, const RunAheadLimits& limits)
@@ -98,7 +100,13 @@ void Stream::wait_for(Stream& other, StreamPosition position) {
   NEURON_CHECK(position <= other.submitted(), "a wait for a command that was not submitted yet");
   // Completion is published after the error, so this order of questions misses none.
   if (other.reached(position) && other.error_at(position) == nullptr) return;
-  submit(std::make_unique<WaitCommand>(other, position));
+  const StreamPosition at = submit(std::make_unique<WaitCommand>(other, position));
+  // Streams of one core end together; another core's could end first, and its address mean another stream.
+  if (&other.core() == &core()) impl_->order.note(other, position, other.impl_->order, at);
+}
+
+bool Stream::runs_after(const Stream& other, StreamPosition position) const {
+  return &other == this || other.reached(position) || impl_->order.after(other, position);
 }
 
 StreamErrorPtr Stream::synchronize() {

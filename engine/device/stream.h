@@ -70,6 +70,10 @@ class Stream {
   // position poisons this stream from here on.
   void wait_for(Stream& other, StreamPosition position);
 
+  // Whether all that is submitted from now on runs after `position` of `other`, since it is reached or a wait for
+  // it was submitted here, directly or by way of other streams. "No" when such a wait is long ago.
+  bool runs_after(const Stream& other, StreamPosition position) const;
+
   // Waits for all that was submitted and takes the error that has reached this stream, if any.
   // Returns null when there is none. The caller raises what it takes.
   StreamErrorPtr synchronize();

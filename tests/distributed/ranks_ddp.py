@@ -160,6 +160,36 @@ def check_unused_parameters(rank: int, world_size: int) -> None:
     assert_equal_everywhere(results[0])
 
 
+def check_static_graph_with_an_unused_output(rank: int, world_size: int) -> None:
+    """Field case 27: an output that the loss never uses; all parameters have gradients, or torch refuses."""
+
+    class TwoOutputs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.trunk, self.head = nn.Linear(16, 16), nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            hidden = self.trunk(x)
+            return self.head(hidden), hidden.square()
+
+    results = []
+    for device in ("neuron", "cpu"):
+        torch.manual_seed(0)
+        ddp = DDP(TwoOutputs().to(device), static_graph=True)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+        data = torch.randn(4, 8, 16, generator=torch.Generator().manual_seed(rank)).to(device)
+        losses = []
+        for inputs in data:
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(ddp(inputs)[0], inputs.flip(1))
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        results.append((losses, [p.detach().cpu() for p in ddp.parameters()]))
+    assert_trained_alike(*results)
+    assert_equal_everywhere(results[0][1])
+
+
 def check_static_graph_and_bucket_cap(rank: int, world_size: int) -> None:
     plain = train("neuron")
     assert_trained_alike(train("neuron", static_graph=True), plain, rtol=1e-5, atol=1e-6)

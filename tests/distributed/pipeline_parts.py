@@ -111,9 +111,7 @@ def value_of(parameter: torch.Tensor) -> torch.Tensor:
     return full.detach().cpu()
 
 
-def run_steps(
-    schedule: object, modules: dict[int, nn.Module], count: int, part: tuple[int, int] = (0, 1)
-) -> Trained:
+def run_steps(schedule: object, modules: dict[int, nn.Module], count: int, part: tuple[int, int] = (0, 1)) -> Trained:
     """Trains for STEPS steps. `part` = (i, n): this replica's batch is rows i, i + n, … of the whole."""
     optimizer = optimizer_of([p for module in modules.values() for p in module.parameters()])
     losses = []

@@ -1,9 +1,9 @@
-"""Rank side of test_pipeline.py: all ranks are one pipeline, in the default mode. Each schedule equals the whole model."""
+"""Rank side of test_pipeline.py: all ranks are one pipeline, in the default mode; each equals the whole model."""
 
 from __future__ import annotations
 
-import copy
 import contextlib
+import copy
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -11,7 +11,18 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from pipeline_parts import BATCH, WIDTH, batch, check_schedule, layers, looped, one_each, schedule_of, stages_of, v_shaped
+from pipeline_parts import (
+    BATCH,
+    WIDTH,
+    batch,
+    check_schedule,
+    layers,
+    looped,
+    one_each,
+    schedule_of,
+    stages_of,
+    v_shaped,
+)
 from torch import nn
 from torch.distributed.pipelining import (
     PipelineStage,
@@ -145,7 +156,9 @@ def check_deferred_receives(rank: int, world_size: int) -> None:
         def __init__(self, *args: object, **options: object) -> None:
             super().__init__(*args, defer_pp_recv=True, **options)
             rows = plan(world_size, 4).splitlines()
-            self._prepare_schedule_with_comms({r: [_Action.from_str(a) for a in row.split(",")] for r, row in enumerate(rows)})
+            self._prepare_schedule_with_comms(
+                {r: [_Action.from_str(a) for a in row.split(",")] for r, row in enumerate(rows)}
+            )
 
     check_schedule(Deferred, looped, 4, with_metadata=True)
 
@@ -176,7 +189,11 @@ def check_gradients_accumulate_unscaled(rank: int, world_size: int) -> None:
     def loss_fn(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output - target).square().sum()
 
-    for kind, layout in ((Schedule1F1B, one_each), (ScheduleInterleaved1F1B, looped), (ScheduleZBVZeroBubble, v_shaped)):
+    for kind, layout in (
+        (Schedule1F1B, one_each),
+        (ScheduleInterleaved1F1B, looped),
+        (ScheduleZBVZeroBubble, v_shaped),
+    ):
         count = world_size * len(layout(rank, world_size))
         whole = layers(count)
         modules = {index: copy.deepcopy(whole[index]).to("neuron") for index in layout(rank, world_size)}
@@ -227,9 +244,7 @@ def check_types_at_the_border(rank: int, world_size: int) -> None:
 
     schedule = Schedule1F1B(PipelineStage(mine, rank, world_size, device), n_microbatches=4, loss_fn=loss_fn)
     last = rank == world_size - 1
-    outputs = schedule.step(
-        *([inputs.to(device)] if rank == 0 else []), target=target.to(device) if last else None
-    )
+    outputs = schedule.step(*([inputs.to(device)] if rank == 0 else []), target=target.to(device) if last else None)
     x: tuple[torch.Tensor, ...] = (inputs,)
     for stage in whole:
         x = stage(*x)

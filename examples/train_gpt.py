@@ -194,9 +194,7 @@ def step_function(
     def pipelined(tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         losses: list[torch.Tensor] = []
         inputs = [tokens] if stage == 0 else []
-        schedule.step(
-            *inputs, target=targets if stage == flags.pp - 1 else None, losses=losses, return_outputs=False
-        )
+        schedule.step(*inputs, target=targets if stage == flags.pp - 1 else None, losses=losses, return_outputs=False)
         return torch.stack(losses).mean().detach() if losses else torch.zeros((), device=device)
 
     return pipelined

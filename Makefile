@@ -9,7 +9,7 @@ JOBS ?= $(shell nproc)
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build/release
-TITAN := build/titan-venv
+TRAINERS := build/trainers-venv
 # What is installed, as build.targets in pyproject.toml.
 INSTALLED := neuron_emu_C nccom-test
 CMAKE := $(BIN)/cmake
@@ -37,15 +37,15 @@ test: check ctest pytest
 test-all: check ctest sanitizers test-titan
 	$(BIN)/python -m pytest -m "long or not long"
 
-# A trainer that others wrote, in a venv of its own that sees the packages of .venv: one torch on the disk.
-test-titan: $(TITAN)/.stamp build
-	$(TITAN)/bin/python -m pytest -o timeout=1800 -o pythonpath="tests/titan tests/distributed" tests/titan
+# Trainers that others wrote, in a venv of their own that sees the packages of .venv: one torch on the disk.
+test-titan: $(TRAINERS)/.stamp build
+	$(TRAINERS)/bin/python -m pytest -o timeout=1800 -o pythonpath="tests/trainers tests/distributed" tests/trainers
 
-$(TITAN)/.stamp: requirements/titan.txt $(VENV)/.stamp-test
-	$(BIN)/python -m venv $(TITAN)
+$(TRAINERS)/.stamp: requirements/trainers.txt $(VENV)/.stamp-test
+	$(BIN)/python -m venv $(TRAINERS)
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(" + repr(sysconfig.get_path("platlib")) + ")")' \
-	  > "$$($(TITAN)/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/neuron_emu_venv.pth"
-	$(TITAN)/bin/python -m pip install -q -r requirements/titan.txt
+	  > "$$($(TRAINERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/neuron_emu_venv.pth"
+	$(TRAINERS)/bin/python -m pip install -q -r requirements/trainers.txt
 	touch $@
 
 check: $(VENV)/.stamp-test

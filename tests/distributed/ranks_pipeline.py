@@ -33,6 +33,8 @@ from torch.distributed.pipelining import (
     ScheduleInterleavedZeroBubble,
     ScheduleLoopedBFS,
     ScheduleZBVZeroBubble,
+    SplitPoint,
+    pipeline,
 )
 from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
 
@@ -322,3 +324,23 @@ def check_keyword_arguments(rank: int, world_size: int) -> None:
         x = layer(x) * scale
     if rank == world_size - 1:
         torch.testing.assert_close(output.cpu(), x, rtol=1e-5, atol=1e-5)
+
+
+def check_model_that_torch_splits(rank: int, world_size: int) -> None:
+    """The other front end: a whole model is traced and cut at the layers that are named."""
+    whole = nn.Sequential(*layers(world_size))
+    traced = copy.deepcopy(whole).to("neuron")
+    cuts = {str(index): SplitPoint.BEGINNING for index in range(1, world_size)}
+    inputs, target = batch(0)
+    pipe = pipeline(traced, mb_args=(inputs[: BATCH // 4].to("neuron"),), split_spec=cuts)
+    stage = pipe.build_stage(rank, torch.device("neuron", rank), dist.group.WORLD)
+    schedule = ScheduleGPipe(stage, 4, loss_fn=nn.functional.mse_loss)
+    schedule.step(
+        *([inputs.to("neuron")] if rank == 0 else []), target=target.to("neuron") if rank == world_size - 1 else None
+    )
+    nn.functional.mse_loss(whole(inputs), target).backward()
+    mine = dict(stage.submod.named_parameters())
+    assert {name.split(".")[0] for name in mine} == {str(rank)}
+    for name, parameter in mine.items():
+        expected = whole.get_parameter(name).grad
+        torch.testing.assert_close(parameter.grad.cpu(), expected, rtol=1e-5, atol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -9,6 +10,7 @@ from pipeline_parts import (
     BATCH,
     Layout,
     assert_as_whole,
+    batch,
     layers,
     looped,
     one_each,
@@ -16,11 +18,13 @@ from pipeline_parts import (
     schedule_of,
     stages_of,
     v_shaped,
+    value_of,
 )
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import (
+    PipelineStage,
     Schedule1F1B,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
@@ -28,6 +32,7 @@ from torch.distributed.pipelining import (
     ScheduleLoopedBFS,
     ScheduleZBVZeroBubble,
 )
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -113,3 +118,32 @@ def check_with_tensor_parallel(rank: int, world_size: int) -> None:
 
         for kind, layout in ((Schedule1F1B, one_each), (ScheduleInterleaved1F1B, looped)):
             compare(kind, layout, mesh, wrap, replicas=False)
+
+
+def check_dtensors_at_the_border(rank: int, world_size: int) -> None:
+    """Activations and gradients pass between stages as shards, and are DTensors again on the other side."""
+    for mesh in meshes("tp"):
+        tensor, pipeline = mesh["tp"], mesh["pp"]
+        place, last = pipeline.get_local_rank(), pipeline.get_local_rank() == 1
+        whole = layers(2)
+        plan = {
+            "up": ColwiseParallel(input_layouts=Shard(1)),
+            "down": RowwiseParallel(output_layouts=Shard(1), use_local_output=False),
+        }
+        module = parallelize_module(copy.deepcopy(whole[place]).to("neuron"), tensor, plan)
+        device = torch.device("neuron", torch.neuron.current_device())
+        stage = PipelineStage(
+            module, place, 2, device, group=pipeline.get_group(), get_mesh=lambda names, layout, mesh=tensor: mesh
+        )
+
+        def loss_fn(output: DTensor, target: torch.Tensor) -> torch.Tensor:
+            assert output.placements == (Shard(1),)
+            return nn.functional.mse_loss(output.full_tensor(), target)
+
+        schedule = Schedule1F1B(stage, 4, loss_fn=loss_fn)
+        inputs, target = batch(0)
+        given = [distribute_tensor(inputs.to(device), tensor, [Shard(1)])] if place == 0 else []
+        schedule.step(*given, target=target.to(device) if last else None, return_outputs=False)
+        nn.functional.mse_loss(nn.Sequential(*whole)(inputs), target).backward()
+        for mine, expected in zip(module.parameters(), whole[place].parameters(), strict=True):
+            torch.testing.assert_close(value_of(mine.grad), expected.grad, rtol=1e-5, atol=1e-6)

@@ -61,9 +61,9 @@ torch.neuron.synchronize()
 """
 
 
-def test_a_type_that_differs_from_the_metadata() -> None:
+def test_a_type_that_differs_from_the_metadata(tmp_path: Path) -> None:
     """Field case 43: bf16 leaves the first stage where both declare fp32. An error on both ranks, that names both."""
-    run = run_ranks(WRONG_TYPE, 2)
+    run = run_ranks(WRONG_TYPE, 2, env={"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "rank_")})
     for rank in run.ranks:
         assert rank.returncode not in (0, None), rank.describe()
         assert "bfloat16" in rank.stderr and "float32" in rank.stderr, rank.describe()

@@ -1,4 +1,4 @@
-# make run | test | test-all | bench | lint | wheel | build | clean. Each works alone in a fresh clone.
+# make run | test | test-titan | test-all | bench | lint | wheel | build | clean. Each works alone in a fresh clone.
 #
 # Variables: PYTHON (3.10 to 3.13; the venv is made with it), JOBS.
 
@@ -9,6 +9,7 @@ JOBS ?= $(shell nproc)
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build/release
+TRAINERS := build/trainers-venv
 # What is installed, as build.targets in pyproject.toml.
 INSTALLED := neuron_emu_C nccom-test
 CMAKE := $(BIN)/cmake
@@ -24,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: run test test-all check ctest pytest bench lint wheel build clean sanitizers
+.PHONY: run test test-titan test-all check ctest pytest bench lint wheel build clean sanitizers
 
 run: export OMP_NUM_THREADS := 1
 run: build
@@ -33,8 +34,19 @@ run: build
 
 test: check ctest pytest
 
-test-all: check ctest sanitizers
+test-all: check ctest sanitizers test-titan
 	$(BIN)/python -m pytest -m "long or not long"
+
+# Trainers that others wrote, in a venv of their own that sees the packages of .venv: one torch on the disk.
+test-titan: $(TRAINERS)/.stamp build
+	$(TRAINERS)/bin/python -m pytest -o timeout=1800 -o pythonpath="tests/trainers tests/distributed" tests/trainers
+
+$(TRAINERS)/.stamp: requirements/trainers.txt $(VENV)/.stamp-test
+	$(BIN)/python -m venv $(TRAINERS)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(" + repr(sysconfig.get_path("platlib")) + ")")' \
+	  > "$$($(TRAINERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/neuron_emu_venv.pth"
+	$(TRAINERS)/bin/python -m pip install -q -r requirements/trainers.txt
+	touch $@
 
 check: $(VENV)/.stamp-test
 	$(BIN)/python tools/check_layers.py

@@ -216,6 +216,7 @@ def run_torchrun(
     *,
     timeout: float = 120,
     env: Mapping[str, str | None] | None = None,
+    args: Sequence[str] = (),
 ) -> RankResult:
     """All ranks under torchrun on this node; the output of launcher and workers is one text each."""
     with tempfile.TemporaryDirectory(prefix="neuron-torchrun-") as folder:
@@ -225,7 +226,7 @@ def run_torchrun(
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}"]
         started = time.monotonic()
         process = subprocess.Popen(
-            [*command, str(path)],
+            [*command, str(path), *args],
             env=base_environment(env),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

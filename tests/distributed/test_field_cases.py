@@ -14,7 +14,7 @@ from checks import CheckResults, check_names, run_checks
 
 RANKS = Path(__file__).with_name("ranks_field_cases.py")
 
-# The rows about the process group itself, DDP, FSDP2 and starting jobs.
+# The rows about the process group itself, the four ways of training with it, and starting jobs.
 ROWS = {
     2: "integers are reduced in their own type",
     3: "strided inputs and outputs",
@@ -39,6 +39,8 @@ ROWS = {
     33: "loading a full state dict from rank 0",
     34: "memory freed while another stream reads it",
     35: "a custom divide factor",
+    42: "fewer microbatches than stages",
+    43: "gradients over several schedule steps, types at a stage's border",
     58: "more workers than cores, bad ranges",
     59: "two agents on one host",
     60: "elastic restart, and the end of an agent",

@@ -14,7 +14,7 @@ from checks import CheckResults, check_names, run_checks
 
 RANKS = Path(__file__).with_name("ranks_field_cases.py")
 
-# The rows about the process group itself and about starting jobs.
+# The rows about the process group itself, about device meshes and about starting jobs.
 ROWS = {
     2: "integers are reduced in their own type",
     3: "strided inputs and outputs",
@@ -33,6 +33,7 @@ ROWS = {
     22: "bool and all other types",
     23: "barrier as the first call",
     24: "a group for the CPU and the device",
+    39: "meshes of a group with device_id",
     58: "more workers than cores, bad ranges",
     59: "two agents on one host",
     60: "elastic restart, and the end of an agent",

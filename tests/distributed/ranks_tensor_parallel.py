@@ -32,6 +32,9 @@ from torch.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
+from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import torch_neuronx  # noqa: F401
 
@@ -198,6 +201,53 @@ def check_attention_on_dtensors(rank: int, world_size: int) -> None:
     apart = {name: ColwiseParallel(use_local_output=False) for name in ("query", "key", "value")}
     plan = {**PLAIN, **{f"attention.{name}": style for name, style in apart.items()}}
     assert_trained_alike(train(split(on_device(), tp_mesh(world_size), plan)), alone())
+
+
+def check_recomputed_activations(rank: int, world_size: int) -> None:
+    """Activation checkpointing: the second forward gathers again, and drops what the first one dropped."""
+
+    class Recomputed(nn.Module):
+        def __init__(self, block: nn.Module) -> None:
+            super().__init__()
+            self.block, self.dropout = block, nn.Dropout(0.1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not self.recomputes:
+                return self.dropout(self.block(x))
+            return checkpoint(lambda y: self.dropout(self.block(y)), x, use_reentrant=False)
+
+    results = []
+    for recomputes in (False, True):
+        Recomputed.recomputes = recomputes
+        model = split(on_device(), tp_mesh(world_size), PLAIN)
+        model.blocks = nn.Sequential(*map(Recomputed, model.blocks))
+        torch.manual_seed(1)  # the same masks on all ranks: the activations are whole
+        results.append(train(model))
+    assert results[1][0] == results[0][0]
+    assert all(torch.equal(results[1][1][name], results[0][1][name]) for name in results[0][1])
+    assert results[0][0] != alone()[0]
+
+
+def check_low_precision(rank: int, world_size: int) -> None:
+    """Autocast around split layers; a sequence of losses that stays near the one of float32."""
+    model = split(on_device(), tp_mesh(world_size), SEQUENCE, SEQUENCE_OUTSIDE)
+
+    def step(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("neuron", dtype=torch.bfloat16):
+            loss = loss_of(model, tokens, targets)
+        loss.backward()
+        return loss
+
+    torch.testing.assert_close(train(model, step)[0], alone()[0], rtol=0.03, atol=0.03)
+
+
+def check_then_ddp(rank: int, world_size: int) -> None:
+    """By the losses alone, of which each shows the parameters after the step before it."""
+    mesh = mesh_of(world_size // 2, 2, names=("dp", "tp"))
+    model = split(on_device(), mesh["tp"], PLAIN)
+    _pre_dp_module_transform(model)
+    ddp = DistributedDataParallel(model, process_group=mesh["dp"].get_group())
+    torch.testing.assert_close(train(ddp, shares=mesh["dp"])[0], alone()[0], rtol=1e-4, atol=1e-4)
 
 
 def check_then_fsdp(rank: int, world_size: int) -> None:

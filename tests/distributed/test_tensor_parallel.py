@@ -12,9 +12,17 @@ RANKS = Path(__file__).with_name("ranks_tensor_parallel.py")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.fixture(scope="module", params=[2, 4], ids=["2ranks", "4ranks"])
+WAYS = [
+    pytest.param((2, "0"), id="2ranks"),
+    pytest.param((4, "0"), id="4ranks"),
+    pytest.param((2, "1"), id="2ranks-host-cc", marks=pytest.mark.long),
+]
+
+
+@pytest.fixture(scope="module", params=WAYS)
 def results(request: pytest.FixtureRequest) -> CheckResults:
-    return run_checks(RANKS, request.param, timeout=280)
+    world_size, host_cc = request.param
+    return run_checks(RANKS, world_size, timeout=280, env={"TORCH_NEURONX_ENABLE_HOST_CC": host_cc})
 
 
 @pytest.mark.parametrize("name", check_names(RANKS))

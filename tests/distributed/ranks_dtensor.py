@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from dtensor_operators import OPERATORS, operator_fault, run_operator
 from reference import values
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -32,7 +33,7 @@ from torch.distributed.tensor import rand as dtensor_rand
 from torch.distributed.tensor import randn as dtensor_randn
 from torch.distributed.tensor import zeros as dtensor_zeros
 from torch.distributed.tensor.debug import CommDebugMode
-from torch.distributed.tensor.experimental import implicit_replication, local_map
+from torch.distributed.tensor.experimental import local_map
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 import torch_neuronx  # noqa: F401
@@ -145,77 +146,12 @@ def check_asynchronous_redistribution(rank: int, world_size: int) -> None:
 
 # --- operators ---
 
-# name -> function, shapes of its floating point inputs
-OPERATORS: dict[str, tuple[Callable[..., torch.Tensor], list[tuple[int, ...]]]] = {
-    "add": (lambda a, b: a + 2 * b, [(7, 10), (7, 10)]),
-    "mul with broadcast": (lambda a, b: a * b, [(7, 10), (10,)]),
-    "where": (lambda a, b: torch.where(a > b, a, b), [(7, 10), (7, 10)]),
-    "mm": (lambda a, b: a @ b, [(7, 10), (10, 7)]),
-    "bmm": (torch.bmm, [(4, 7, 10), (4, 10, 5)]),
-    "linear": (F.linear, [(5, 7, 10), (8, 10), (8,)]),
-    "gelu": (F.gelu, [(7, 10)]),
-    "softmax": (lambda a: a.softmax(-1), [(7, 10)]),
-    "log_softmax over dim 0": (lambda a: a.log_softmax(0), [(7, 10)]),
-    "layer_norm": (lambda a, w, b: F.layer_norm(a, (10,), w, b), [(7, 10), (10,), (10,)]),
-    "rms_norm": (lambda a, w: F.rms_norm(a, (10,), w), [(7, 10), (10,)]),
-    "sum": (lambda a: a.sum(), [(7, 10)]),
-    "mean over a dimension": (lambda a: a.mean(0), [(7, 10)]),
-    "amax": (lambda a: a.amax(1, keepdim=True), [(7, 10)]),
-    "var": (lambda a: a.var(0), [(7, 10)]),
-    "norm": (lambda a: torch.linalg.vector_norm(a), [(7, 10)]),
-    "cumsum": (lambda a: a.cumsum(0), [(7, 10)]),
-    "sort": (lambda a: a.sort(dim=0).values, [(7, 10)]),
-    "topk": (lambda a: a.topk(2, dim=1).values, [(7, 10)]),
-    "transpose": (lambda a: a.transpose(0, 1).contiguous(), [(7, 10)]),
-    "view": (lambda a: a.view(4, 7, 4, 3), [(4, 7, 12)]),
-    "flatten": (lambda a: a.flatten(0, 1), [(4, 7, 10)]),
-    "cat": (lambda a, b: torch.cat([a, b]), [(7, 10), (5, 10)]),
-    "stack": (lambda a, b: torch.stack([a, b], 1), [(7, 10), (7, 10)]),
-    "split": (lambda a: a.split(2)[1], [(7, 10)]),
-    "index": (lambda a: a[torch.tensor([4, 0, 4], device=a.device)], [(7, 10)]),
-    "slice": (lambda a: a[1:5, ::2], [(7, 10)]),
-    "expand": (lambda a: a.unsqueeze(0).expand(5, 7, 10) * 2, [(7, 10)]),
-    "tril": (torch.tril, [(7, 7)]),
-    "conv2d": (lambda a, w: F.conv2d(a, w), [(4, 2, 6, 6), (3, 2, 3, 3)]),
-    "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [(4, 4, 6, 8)] * 3),
-}
-
-
-def run_operator(function: Callable[..., torch.Tensor], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The result and the inputs' gradients."""
-    result = function(*inputs)
-    (result * result).sum().backward()
-    tensors = [result.detach(), *(t.grad for t in inputs)]
-    return [(t.full_tensor() if isinstance(t, DTensor) else t).cpu() for t in tensors]
-
-
-def operator_fault(
-    name: str, device: str, first: Placement, others: Placement, given: list[torch.Tensor], expected: list[torch.Tensor]
-) -> str | None:
-    """What is wrong with the operator where the first input and, as far as they have the dimension, the others are
-    placed so.
-    """
-    mesh = mesh_of(device, dist.get_world_size())
-    wanted = [first] + [
-        others if not isinstance(others, Shard) or others.dim < t.dim() else Replicate() for t in given[1:]
-    ]
-    placed = [
-        distribute_tensor(t.to(device), mesh, [place]).requires_grad_() for t, place in zip(given, wanted, strict=True)
-    ]
-    try:
-        with implicit_replication():  # the index tensor is plain
-            results = run_operator(OPERATORS[name][0], placed)
-        for actual, right in zip(results, expected, strict=True):
-            assert_same(actual, right, "result or gradient", rtol=1e-4, atol=1e-4)
-    except Exception as error:  # noqa: BLE001
-        return f"{name} {first} {others}: {type(error).__name__} {str(error)[:300]}"
-    return None
-
 
 def check_operators(rank: int, world_size: int) -> None:
     """Forward and backward, the inputs replicated or sharded along each dimension. Not all of DTensor's rules take
     uneven shards: what it refuses or gets wrong on the CPU, too, is not this device's.
     """
+    on_device, on_cpu = mesh_of("neuron", world_size), mesh_of("cpu", world_size)
     generator = torch.Generator().manual_seed(0)
     tried, ours, theirs = 0, [], 0
     for name, (function, shapes) in OPERATORS.items():
@@ -224,11 +160,11 @@ def check_operators(rank: int, world_size: int) -> None:
         for first in [Replicate(), *map(Shard, range(len(shapes[0])))]:
             for others in [Replicate()] if len(shapes) == 1 else [Replicate(), first]:
                 tried += 1
-                fault = operator_fault(name, "neuron", first, others, given, expected)
+                fault = operator_fault(name, on_device, first, others, given, expected)
                 if fault is None:
                     continue
                 # For attention there is no rule on the CPU.
-                if name != "attention" and operator_fault(name, "cpu", first, others, given, expected) is not None:
+                if name != "attention" and operator_fault(name, on_cpu, first, others, given, expected) is not None:
                     theirs += 1
                 else:
                     ours.append(fault)

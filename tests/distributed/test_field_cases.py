@@ -39,6 +39,7 @@ ROWS = {
     33: "loading a full state dict from rank 0",
     34: "memory freed while another stream reads it",
     35: "a custom divide factor",
+    39: "meshes of a group with device_id",
     42: "fewer microbatches than stages",
     43: "gradients over several schedule steps, types at a stage's border",
     58: "more workers than cores, bad ranges",

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from comparison import Twins, assert_matches_cpu, assert_same
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neuron_emu import _C
 
@@ -211,6 +212,49 @@ def test_attention_is_fused() -> None:
     assert "aten::_scaled_dot_product_flash_attention_for_cpu" in ran
     assert "aten::_scaled_dot_product_flash_attention_for_cpu_backward" in ran
     assert "aten::bmm" not in ran
+
+
+@pytest.mark.parametrize("bias", [None, rand(6, 6)], ids=["plain", "bias"])
+def test_attention_by_the_name_that_dtensor_calls(bias: torch.Tensor | None, either_policy: bool) -> None:
+    """The same kernel, forward and backward, bit for bit; logsumexp has the shape that ring attention merges."""
+    shapes = [rand(2, 3, 6, 8) for _ in range(3)]
+    mask = None if bias is None else bias.to("neuron").expand(2, 3, 6, 6)
+    results = []
+    for efficient in (False, True):
+        query, key, value = (tensor.to("neuron").requires_grad_() for tensor in shapes)
+        if efficient:
+            output, logsumexp, seed, offset = torch.ops.aten._scaled_dot_product_efficient_attention(
+                query, key, value, mask, True, 0.0, bias is None
+            )
+            assert logsumexp.shape == (2, 3, 6) and seed.dim() == offset.dim() == 0
+        else:
+            output = F.scaled_dot_product_attention(query, key, value, mask, is_causal=bias is None)
+        output.square().sum().backward()
+        results.append([output, query.grad, key.grad, value.grad])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_attention_refuses_the_gradient_of_a_bias() -> None:
+    """By name; scaled_dot_product_attention has another way for it."""
+    query = rand(2, 3, 6, 8).to("neuron").requires_grad_()
+    bias = rand(2, 3, 6, 6).to("neuron").requires_grad_()
+    output = torch.ops.aten._scaled_dot_product_efficient_attention(query, query, query, bias, True)[0]
+    with pytest.raises(NotImplementedError, match="no gradient for attn_bias"):
+        output.sum().backward()
+    F.scaled_dot_product_attention(query, query, query, bias).sum().backward()
+    assert bias.grad is not None
+
+
+def test_attention_where_one_kernel_is_allowed(either_policy: bool) -> None:
+    """Flash and efficient are names of the same kernel here; the switches stay as the user left them."""
+    query = rand(2, 3, 6, 8)
+    expected = F.scaled_dot_product_attention(query, query, query, is_causal=True)
+    device = query.to("neuron")
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH):
+        with sdpa_kernel(backend):
+            output = F.scaled_dot_product_attention(device, device, device, is_causal=True)
+            assert torch.backends.cuda.flash_sdp_enabled() == (backend == SDPBackend.FLASH_ATTENTION)
+        assert_same(output, expected, exact=False, strides=False)
 
 
 @pytest.mark.parametrize("shape", [(1,), (2, 3), (4, 8, 16)], ids=str)

@@ -1,0 +1,50 @@
+"""A model split over ranks (TP, SP, CP, EP, and TP with FSDP) trains as the whole one does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checks import CheckResults, check_names, run_checks
+from launch import run_torchrun
+
+RANKS = Path(__file__).with_name("ranks_tensor_parallel.py")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+WAYS = [
+    pytest.param((2, "0"), id="2ranks"),
+    pytest.param((4, "0"), id="4ranks"),
+    pytest.param((2, "1"), id="2ranks-host-cc", marks=pytest.mark.long),
+]
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def results(request: pytest.FixtureRequest) -> CheckResults:
+    world_size, host_cc = request.param
+    return run_checks(RANKS, world_size, timeout=280, env={"TORCH_NEURONX_ENABLE_HOST_CC": host_cc})
+
+
+@pytest.mark.parametrize("name", check_names(RANKS))
+def test_tensor_parallel(results: CheckResults, name: str) -> None:
+    results.verify(name)
+
+
+@pytest.mark.parametrize(("world_size", "host_cc"), [(2, "0"), (4, "1")])
+def test_guide_example(world_size: int, host_cc: str) -> None:
+    run = run_torchrun(EXAMPLES / "tensor_parallel.py", world_size, env={"TORCH_NEURONX_ENABLE_HOST_CC": host_cc})
+    assert run.returncode == 0, run.describe()
+    lines = run.stdout.splitlines()
+    told = {rank: [line.split("loss=")[1] for line in lines if line.startswith(f"rank={rank} step")] for rank in (0, 1)}
+    assert told[0] == told[1] and len(told[0]) == 5
+    assert float(told[0][-1]) < float(told[0][0])
+    assert f"rank=1 weight=(32, 16) here=({32 // world_size}, 16)" in lines
+
+
+def test_example_with_fsdp() -> None:
+    run = run_torchrun(EXAMPLES / "tp_fsdp.py", 4)
+    assert run.returncode == 0, run.describe()
+    lines = run.stdout.splitlines()
+    losses = [float(line.split("loss=")[1]) for line in lines if "loss=" in line]
+    assert len(losses) == 5 and losses[-1] < losses[0]
+    assert "rank=3 weight=(32, 16) here=(8, 16)" in lines

@@ -11,11 +11,10 @@ PROGRAM = """
 import ctypes, gc, json
 from pathlib import Path
 
-OPERATORS_A_ROUND = 60
 side = torch.neuron.Stream()
 model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.Dropout(0.1)).to("neuron")
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-pinned = torch.ones(8, 16).pin_memory("neuron")
+pinned = torch.ones(8, 16).pin_memory()
 
 def one_round(number):
     x = pinned.to("neuron", non_blocking=True)
@@ -31,7 +30,7 @@ def one_round(number):
         x.record_stream(side)
     torch.neuron.current_stream().wait_stream(side)
     views = x.view(-1)[::2].unsqueeze(0).expand(3, -1).clone()
-    views.index_add_(0, torch.tensor([0], device="neuron"), views[:1])
+    views.index_add_(0, torch.tensor([0], device="neuron"), views[:1].clone())
     count = (views > 0).nonzero().shape[0] + torch.unique(views).numel()  # drains
     sparse = torch.eye(3, device="neuron").to_sparse() @ x[:3, :3]
     torch.cat([views, views]).split(2)[0].sort().values.add_(number * 0.5)

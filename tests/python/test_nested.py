@@ -76,7 +76,8 @@ JAGGED: dict[str, Callable[[torch.Tensor], list[torch.Tensor]]] = {
     "attention": attention,
     "softmax": lambda x: [x.softmax(-1).values()],
     "parts": lambda x: [*x.unbind(), torch.nested.to_padded_tensor(x, 0.0)],
-    "arithmetic": lambda x: [(x * x + 1).values(), (x @ torch.ones(4, 3, device=x.device)).values(), torch.cat([x, x], -1).values()],
+    "arithmetic": lambda x: [(x * x + 1).values(), torch.cat([x, x], -1).values()],
+    "products": lambda x: [(x @ torch.ones(4, 3, device=x.device)).values()],
     "dtype": lambda x: [x.to(torch.bfloat16).values()],
 }
 

@@ -145,8 +145,11 @@ class Case:
     def double_backward(self) -> bool | None:
         """Gradients of gradients, with respect to inputs and to what the first backward was given."""
         on_cpu, on_device = self._sides()
-        cpu = attempt(lambda: self._second_gradients(on_cpu))
-        device = attempt(lambda: self._second_gradients(on_device))
+        # Nodes are numbered by thread: autograd's own thread for the device would visit those of the first backward in
+        # another order, and gradients of the same values might be summed in other strides.
+        with torch.autograd.set_multithreading_enabled(False):
+            cpu = attempt(lambda: self._second_gradients(on_cpu))
+            device = attempt(lambda: self._second_gradients(on_device))
         if not judge_errors(device, cpu):
             return None
         return compare(device.value, cpu.value, metadata_only=self.metadata_only, where="second gradient")

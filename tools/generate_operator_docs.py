@@ -41,9 +41,10 @@ operators the numbers are the device's own: type, shape and strides are compared
 _OUTSIDE = """\
 ## Outside of the sweep
 
-- Sparse tensors (COO, CSR and the like), quantized tensors, nested tensors of the strided layout and mkldnn tensors are
-  refused with an error that names the operator and what to do. Nested tensors of the jagged layout run, but for their
-  attention, which PyTorch does by way of the strided layout on devices that it does not know.
+- Sparse tensors (COO, CSR and its kin) and nested ones of the strided layout run the CPU's kernels where it has them,
+  on the caller, after a drain. Nested tensors of the jagged layout run as ordinary operators; PyTorch does their
+  attention by way of the strided layout on devices that it does not know.
+- Quantized and mkldnn tensors are refused with an error that names the operator and what to do.
 - An operator without a CPU kernel (a custom one for CUDA only, say) is refused likewise.
 - `scaled_dot_product_attention` takes the CPU's flash kernel and its backward wherever the CPU does. A DTensor reaches
   it as `_scaled_dot_product_efficient_attention`, for which DTensor and context parallelism have rules.

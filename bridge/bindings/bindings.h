@@ -7,6 +7,7 @@ namespace neuron::bridge {
 
 void bind_device(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);
+void bind_memory_history(pybind11::module_& module);
 void bind_streams(pybind11::module_& module);
 void bind_dispatch(pybind11::module_& module);
 void bind_environment(pybind11::module_& module);

@@ -11,6 +11,7 @@ PYBIND11_MODULE(_C, module) {
   module.attr("torch_version") = NEURON_TORCH_VERSION;
   neuron::bridge::bind_device(module);
   neuron::bridge::bind_memory(module);
+  neuron::bridge::bind_memory_history(module);
   neuron::bridge::bind_streams(module);
   neuron::bridge::bind_dispatch(module);
   neuron::bridge::bind_environment(module);

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "bridge/dispatch/execute.h"
 #include "bridge/dispatch/kernel_scope.h"
@@ -15,6 +17,7 @@
 #include "bridge/dispatch/unsupported.h"
 #include "bridge/runtime/alias.h"
 #include "bridge/runtime/allocator.h"
+#include "bridge/runtime/composed.h"
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/generator.h"
 #include "bridge/runtime/storage.h"
@@ -39,6 +42,7 @@ class CallOnHost {
   }
 
   torch::jit::Stack& arguments() { return arguments_; }
+  bool has_composed() const { return !composed_.empty(); }
 
   // What the kernel returned, on the device.
   c10::IValue to_device(const c10::IValue& value) {
@@ -60,9 +64,17 @@ class CallOnHost {
     for (auto& [device, host] : aliases_) {
       if (device.sizes() != host.sizes()) resize_out(device, host.sizes(), host.strides());
     }
+    for (const Composed& argument : composed_) {
+      if (argument.written) adopt(argument.device, argument.host, map_to_device_);
+    }
   }
 
  private:
+  struct Composed {
+    at::Tensor device, host;
+    bool written;
+  };
+
   void find_device(const c10::IValue& value) {
     for_each_tensor(value, [this](const at::Tensor& tensor) { note(tensor); });
     if (names_device(value) && device_ < 0) device_ = resolve(value.toDevice().index());
@@ -70,7 +82,7 @@ class CallOnHost {
 
   void note(const at::Tensor& tensor) {
     if (!on_device(tensor)) return;
-    check_plain(info_.name, tensor);
+    check_layout(info_.name, tensor);
     TORCH_CHECK(device_ < 0 || device_ == tensor.device().index(), info_.name,
                 ": Expected all tensors to be on the same device, but found at least two devices, neuron:",
                 static_cast<int>(device_), " and ", tensor.device(), "!");
@@ -91,6 +103,7 @@ class CallOnHost {
 
   at::Tensor to_host(const at::Tensor& tensor, const ArgumentInfo& argument) {
     if (!on_device(tensor)) return tensor;
+    if (is_composed(tensor)) return composed_to_host(tensor, argument.written);
     if (argument.is_out && !shares_storage(tensor)) {
       // May grow: memory of its own. Its old contents do not matter.
       at::Tensor host = at::empty_strided(tensor.sizes(), tensor.strides(),
@@ -98,6 +111,21 @@ class CallOnHost {
       outputs_.emplace_back(tensor, host);
       return host;
     }
+    return alias_of(tensor);
+  }
+
+  at::Tensor composed_to_host(const at::Tensor& tensor, bool written) {
+    for (Composed& known : composed_) {
+      if (!known.device.is_same(tensor)) continue;
+      known.written = known.written || written;
+      return known.host;
+    }
+    const auto alias = [this](const at::Tensor& part) { return alias_of(part); };
+    composed_.push_back({tensor, rebuild(tensor, alias), written});
+    return composed_.back().host;
+  }
+
+  at::Tensor alias_of(const at::Tensor& tensor) {
     // Kernels ask whether a result is the operand itself.
     for (const auto& [device, known] : aliases_) {
       if (device.is_same(tensor)) return known;
@@ -130,7 +158,13 @@ class CallOnHost {
 
   at::Tensor to_device(const at::Tensor& result) {
     if (!result.defined() || !result.device().is_cpu()) return result;
-    check_plain(info_.name, result);
+    check_layout(info_.name, result);
+    if (is_composed(result)) {
+      for (const Composed& argument : composed_) {
+        if (argument.host.is_same(result)) return argument.device;
+      }
+      return rebuild(result, map_to_device_);
+    }
     for (const auto& [device, host] : outputs_) {
       if (host.is_same(result)) return device;
     }
@@ -158,15 +192,23 @@ class CallOnHost {
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> outputs_;
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 4> aliases_;
   c10::SmallVector<std::pair<const c10::StorageImpl*, c10::Storage>, 4> storages_;
+  std::vector<Composed> composed_;
+  const std::function<at::Tensor(const at::Tensor&)> map_to_device_ = [this](const at::Tensor& part) {
+    return to_device(part);
+  };
 };
 
-// Operators that take indices from the host, as CUDA's do.
+// Operators that take indices, or the shape of a nested tensor, from the host, as CUDA's do.
 bool takes_host_tensors(const OpInfo& info) {
-  static const std::unordered_set<std::string> kIndexing = {
-      "aten::index",         "aten::index_put",         "aten::index_put_",
-      "aten::_unsafe_index", "aten::_unsafe_index_put", "aten::_index_put_impl_"};
+  static const std::unordered_set<std::string> kMixing = {"aten::index",
+                                                          "aten::index_put",
+                                                          "aten::index_put_",
+                                                          "aten::_unsafe_index",
+                                                          "aten::_unsafe_index_put",
+                                                          "aten::_index_put_impl_",
+                                                          "aten::_nested_from_padded"};
   const std::string& name = info.op.schema().name();
-  return kIndexing.count(name) > 0 || name.rfind("aten::", 0) != 0;
+  return kMixing.count(name) > 0 || name.rfind("aten::", 0) != 0;
 }
 
 void check_devices(const OpInfo& info, const torch::jit::Stack& stack) {
@@ -192,8 +234,8 @@ void check_devices(const OpInfo& info, const torch::jit::Stack& stack) {
 
 void execute_drained(const OpInfo& info, const char* reason, torch::jit::Stack& stack) {
   check_devices(info, stack);
-  check_has_cpu_kernel(info);
   CallOnHost call(info, stack);
+  if (!call.has_composed()) check_has_cpu_kernel(info);
   count_drained(info.name, reason);
   torch::jit::Stack& values = call.arguments();
   {

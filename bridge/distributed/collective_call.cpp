@@ -9,7 +9,7 @@
 
 #include "bridge/distributed/dtype_map.h"
 #include "bridge/distributed/path.h"
-#include "bridge/distributed/python_stack.h"
+#include "bridge/runtime/python_stack.h"
 #include "bridge/runtime/errors.h"
 #include "engine/base/env.h"
 

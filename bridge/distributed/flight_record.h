@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "bridge/distributed/python_stack.h"
+#include "bridge/runtime/python_stack.h"
 #include "engine/collectives/communicator.h"
 #include "engine/collectives/work.h"
 

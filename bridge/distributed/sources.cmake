@@ -23,7 +23,6 @@ list(APPEND bridge_sources
   distributed/pickle_writer.cpp
   distributed/point_to_point.cpp
   distributed/process_group_neuron.cpp
-  distributed/python_stack.cpp
   distributed/reduction.cpp
   distributed/staging.cpp
   distributed/store_bootstrap.cpp

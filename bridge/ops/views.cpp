@@ -1,5 +1,7 @@
 // Views and storage changes: metadata only, no command (a storage that grows copies in stream order).
+#include <ATen/Context.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
@@ -31,6 +33,7 @@ void grow(c10::TensorImpl& impl, std::size_t nbytes) {
 const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef sizes,
                           std::optional<at::MemoryFormat> memory_format) {
   auto* impl = self.unsafeGetTensorImpl();
+  const auto old_nbytes = static_cast<std::int64_t>(impl->unsafe_storage().nbytes());
   if (self.sizes() != sizes) {
     impl->set_sizes_contiguous(sizes);
     grow(*impl, at::detail::computeStorageNbytesContiguous(sizes, self.itemsize(),
@@ -39,6 +42,10 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef sizes,
   if (memory_format.has_value()) {
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format ", *memory_format);
     impl->empty_tensor_restride(*memory_format);
+  }
+  if (at::globalContext().deterministicAlgorithms() &&
+      at::globalContext().deterministicFillUninitializedMemory()) [[unlikely]] {
+    at::native::fill_resize_deterministic_(self, old_nbytes);
   }
   return self;
 }

@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/fork.h"
 #include "engine/base/mutex.h"
+#include "engine/device/core.h"
 #include "engine/device/free_blocks.h"
 #include "engine/device/memory_report.h"
 #include "engine/device/segment_space.h"
@@ -39,6 +40,12 @@ void subtract(MemoryCounter& counter, std::size_t amount) {
   counter.freed += amount;
 }
 
+void record(MemoryAction action, const Stream& stream, const std::byte* data, std::size_t nbytes,
+            const CallSite& site, std::size_t device_free = 0) {
+  if (memory_history_on())
+    record_memory_event({action, stream.core().index(), stream.id(), data, nbytes, device_free, site});
+}
+
 // Whether all that the block's stream submits from now on runs after what other streams do with it.
 bool reusable(const PoolBlock& block) {
   return std::all_of(block.uses.begin(), block.uses.end(), [&](const PoolBlock::Use& use) {
@@ -59,6 +66,7 @@ class SegmentPool final : public BlockPool {
   void add_use(Block* block, Stream& stream, StreamPosition position) override;
   void empty_cache() override;
   MemoryStats stats() const override;
+  std::vector<SegmentReading> read_segments() override;
   void reset_peak_stats() override;
   void reset_accumulated_stats() override;
 
@@ -68,15 +76,15 @@ class SegmentPool final : public BlockPool {
   };
 
   FreeBlocks& free_blocks(Stream& stream, bool small) REQUIRES(mutex_);
-  Result<PoolBlock*> take(std::size_t requested, Stream& stream) REQUIRES(mutex_);
-  Status grow(std::size_t nbytes, Stream& stream, bool small) REQUIRES(mutex_);
-  Status make_segment(std::size_t nbytes, Stream& stream, bool small) REQUIRES(mutex_);
+  Result<PoolBlock*> take(std::size_t requested, Stream& stream, const CallSite& site) REQUIRES(mutex_);
+  Status grow(std::size_t nbytes, Stream& stream, bool small, const CallSite& site) REQUIRES(mutex_);
+  Status make_segment(std::size_t nbytes, Stream& stream, bool small, const CallSite& site) REQUIRES(mutex_);
   void split(PoolBlock& block, std::size_t nbytes) REQUIRES(mutex_);
-  void make_free(PoolBlock& block) REQUIRES(mutex_);
+  void make_free(PoolBlock& block, const CallSite& site) REQUIRES(mutex_);
   void reclaim_kept(std::size_t looks) REQUIRES(mutex_);
-  void release_segments() REQUIRES(mutex_);
+  void release_segments(const CallSite& site) REQUIRES(mutex_);
   std::vector<PoolBlock::Use> pending_uses() const REQUIRES(mutex_);
-  void wait_and_release(Deadline deadline) EXCLUDES(mutex_);
+  void wait_and_release(Deadline deadline, const CallSite& site) EXCLUDES(mutex_);
 
   PoolBlock& new_block() REQUIRES(mutex_);
   void recycle(PoolBlock& block) REQUIRES(mutex_);
@@ -102,24 +110,27 @@ Result<Block*> SegmentPool::allocate(std::size_t nbytes, Stream& stream) {
   if (in_forked_child()) {
     return Status(StatusCode::kUnavailable, "this process was forked from one that uses Neuron devices");
   }
+  const CallSite site = call_site_if_kept(SitesKept::kOfBlocks);
   {
     MutexLock lock(mutex_);
     ++stats_.allocation_requests;
     if (!kept_.empty()) reclaim_kept(kKeptLooks);
-    auto block = take(nbytes, stream);
+    auto block = take(nbytes, stream, site);
     if (block.is_ok()) return static_cast<Block*>(block.value());
     ++stats_.alloc_retries;
   }
-  wait_and_release(Deadline::after(kShortageWait));
+  wait_and_release(Deadline::after(kShortageWait), site);
   MutexLock lock(mutex_);
-  auto block = take(nbytes, stream);
+  auto block = take(nbytes, stream, site);
   if (block.is_ok()) return static_cast<Block*>(block.value());
   ++stats_.ooms;
+  record(MemoryAction::kOutOfMemory, stream, nullptr, nbytes, site,
+         stats_.limit - static_cast<std::size_t>(stats_.reserved_bytes.current));
   return out_of_memory(core_name_, nbytes, stats_, block.status().message());
 }
 
 // A block, from the cache or a new segment, with pages; or what is too small.
-Result<PoolBlock*> SegmentPool::take(std::size_t requested, Stream& stream) {
+Result<PoolBlock*> SegmentPool::take(std::size_t requested, Stream& stream, const CallSite& site) {
   const std::size_t nbytes = block_size(requested);
   const bool small = requested < kSmallLimit;
   FreeBlocks& available = free_blocks(stream, small);
@@ -132,7 +143,7 @@ Result<PoolBlock*> SegmentPool::take(std::size_t requested, Stream& stream) {
     block = available.find(nbytes);
   }
   if (block == nullptr) {
-    const Status status = grow(nbytes, stream, small);
+    const Status status = grow(nbytes, stream, small, site);
     // Without room for another segment, a small request may as well have a piece of a large one.
     block = status.is_ok() || !small ? available.find(nbytes) : free_blocks(stream, false).find(nbytes);
     if (block == nullptr) return status;
@@ -142,22 +153,24 @@ Result<PoolBlock*> SegmentPool::take(std::size_t requested, Stream& stream) {
   if (block->nbytes > nbytes) split(*block, nbytes);
   block->requested = requested;
   block->state = BlockState::kUsed;
+  block->site = site;
   add(stats_.allocated_bytes, nbytes);
   add(stats_.requested_bytes, requested);
   add(stats_.active_bytes, nbytes);
   add(stats_.blocks, 1);
+  record(MemoryAction::kAlloc, stream, block->data, requested, site);
   return block;
 }
 
-Status SegmentPool::grow(std::size_t nbytes, Stream& stream, bool small) {
+Status SegmentPool::grow(std::size_t nbytes, Stream& stream, bool small, const CallSite& site) {
   const std::size_t exact = detail::round_up(nbytes, DeviceHeap::kUnit);
   const std::size_t usual = small ? kSmallSegment : kLargeSegment;
-  if (usual > exact && nbytes < kClassLimit && make_segment(usual, stream, small).is_ok())
+  if (usual > exact && nbytes < kClassLimit && make_segment(usual, stream, small, site).is_ok())
     return Status::ok();
-  return make_segment(exact, stream, small);
+  return make_segment(exact, stream, small, site);
 }
 
-Status SegmentPool::make_segment(std::size_t nbytes, Stream& stream, bool small) {
+Status SegmentPool::make_segment(std::size_t nbytes, Stream& stream, bool small, const CallSite& site) {
   const auto offset = space_.take(nbytes);
   if (!offset) {
     return Status(StatusCode::kOutOfMemory, space_.free_bytes() >= nbytes
@@ -175,6 +188,7 @@ Status SegmentPool::make_segment(std::size_t nbytes, Stream& stream, bool small)
   free_blocks(stream, small).insert(block);
   add(stats_.reserved_bytes, nbytes);
   add(stats_.segments, 1);
+  record(MemoryAction::kSegmentAlloc, stream, block.data, nbytes, site);
   return Status::ok();
 }
 
@@ -198,6 +212,7 @@ void SegmentPool::free(Block* block) {
   // A forked child frees what the parent still uses, and its heap is not there.
   if (block == nullptr || in_forked_child()) return;
   auto& freed = static_cast<PoolBlock&>(*block);
+  const CallSite site = call_site_if_kept(SitesKept::kOfFrees);
   MutexLock lock(mutex_);
   NEURON_CHECK(freed.state == BlockState::kUsed, "a block of device memory was freed twice");
   ++stats_.frees;
@@ -206,8 +221,9 @@ void SegmentPool::free(Block* block) {
   subtract(stats_.blocks, 1);
   Segment& segment = *freed.segment;
   segment.last_use = std::max(segment.last_use, freed.stream->submitted());
+  record(MemoryAction::kFreeRequested, *freed.stream, freed.data, freed.requested, site);
   if (reusable(freed)) {
-    make_free(freed);
+    make_free(freed, site);
     return;
   }
   freed.state = BlockState::kKept;
@@ -215,11 +231,13 @@ void SegmentPool::free(Block* block) {
 }
 
 // The block joins its free neighbours.
-void SegmentPool::make_free(PoolBlock& block) {
+void SegmentPool::make_free(PoolBlock& block, const CallSite& site) {
   FreeBlocks& available = free_blocks(*block.stream, block.segment->small);
   subtract(stats_.active_bytes, block.nbytes);
+  record(MemoryAction::kFreeCompleted, *block.stream, block.data, block.requested, site);
   block.state = BlockState::kFree;
   block.uses.clear();
+  block.site = nullptr;
   if (PoolBlock* after = block.after; after != nullptr && after->state == BlockState::kFree) {
     available.remove(*after);
     block.nbytes += after->nbytes;
@@ -266,7 +284,7 @@ void SegmentPool::reclaim_kept(std::size_t looks) {
     block->segment->last_use = std::max(block->segment->last_use, block->stream->submitted());
     kept_[next_look_] = kept_.back();
     kept_.pop_back();
-    make_free(*block);
+    make_free(*block, nullptr);
   }
 }
 
@@ -280,7 +298,7 @@ std::vector<PoolBlock::Use> SegmentPool::pending_uses() const {
 }
 
 // Not under the lock: what the streams run may free blocks.
-void SegmentPool::wait_and_release(Deadline deadline) {
+void SegmentPool::wait_and_release(Deadline deadline, const CallSite& site) {
   std::vector<PoolBlock::Use> uses;
   {
     MutexLock lock(mutex_);
@@ -291,10 +309,10 @@ void SegmentPool::wait_and_release(Deadline deadline) {
   }
   MutexLock lock(mutex_);
   reclaim_kept(kept_.size());
-  release_segments();
+  release_segments(site);
 }
 
-void SegmentPool::release_segments() {
+void SegmentPool::release_segments(const CallSite& site) {
   for (auto entry = segments_.begin(); entry != segments_.end();) {
     Segment& segment = entry->second;
     PoolBlock& block = *segment.first;
@@ -305,6 +323,7 @@ void SegmentPool::release_segments() {
       continue;
     }
     free_blocks(*segment.stream, segment.small).remove(block);
+    record(MemoryAction::kSegmentFree, *segment.stream, block.data, segment.nbytes, site);
     heap_.decommit(segment.offset, segment.nbytes);
     space_.give_back(segment.offset, segment.nbytes);
     subtract(stats_.reserved_bytes, segment.nbytes);
@@ -315,7 +334,7 @@ void SegmentPool::release_segments() {
 }
 
 void SegmentPool::empty_cache() {
-  if (!in_forked_child()) wait_and_release(Deadline::never());
+  if (!in_forked_child()) wait_and_release(Deadline::never(), call_site_if_kept(SitesKept::kOfFrees));
 }
 
 FreeBlocks& SegmentPool::free_blocks(Stream& stream, bool small) {
@@ -343,6 +362,21 @@ PoolBlock& SegmentPool::new_block() {
 void SegmentPool::recycle(PoolBlock& block) {
   block.next_free = spare_blocks_;
   spare_blocks_ = &block;
+}
+
+std::vector<SegmentReading> SegmentPool::read_segments() {
+  std::vector<SegmentReading> out;
+  if (in_forked_child()) return out;
+  MutexLock lock(mutex_);
+  for (const auto& [offset, segment] : segments_) {
+    SegmentReading& reading = out.emplace_back(
+        SegmentReading{heap_.base() + offset, segment.nbytes, segment.stream->id(), segment.small, {}});
+    for (const PoolBlock* block = segment.first; block != nullptr; block = block->after) {
+      const std::size_t requested = block->state == BlockState::kFree ? 0 : block->requested;
+      reading.blocks.push_back({block->data, block->nbytes, requested, block->state, block->site});
+    }
+  }
+  return out;
 }
 
 MemoryStats SegmentPool::stats() const {

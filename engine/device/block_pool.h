@@ -14,10 +14,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/base/result.h"
 #include "engine/device/command.h"
 #include "engine/device/heap.h"
+#include "engine/device/memory_history.h"
 
 namespace neuron {
 
@@ -34,6 +36,28 @@ struct Block {
  protected:
   Block() = default;
   ~Block() = default;
+};
+
+enum class BlockState : std::uint8_t {
+  kFree,
+  kUsed,
+  kKept,  // freed, but another stream may still use it
+};
+
+struct BlockReading {
+  const std::byte* data = nullptr;
+  std::size_t nbytes = 0;
+  std::size_t requested = 0;  // 0 when free
+  BlockState state = BlockState::kFree;
+  CallSite site;  // of the allocation; null when free, or when sites were not kept then
+};
+
+struct SegmentReading {
+  const std::byte* data = nullptr;
+  std::size_t nbytes = 0;
+  std::uint32_t stream = 0;
+  bool small = false;                // of the small pool
+  std::vector<BlockReading> blocks;  // by address, without gaps
 };
 
 struct MemoryCounter {
@@ -70,6 +94,8 @@ class BlockPool {
   virtual void empty_cache() = 0;
 
   virtual MemoryStats stats() const = 0;
+  // All segments and their blocks at one moment, by address.
+  virtual std::vector<SegmentReading> read_segments() = 0;
   virtual void reset_peak_stats() = 0;
   virtual void reset_accumulated_stats() = 0;
 };

@@ -27,12 +27,6 @@ struct Segment {
   PoolBlock* first = nullptr;
 };
 
-enum class BlockState : std::uint8_t {
-  kFree,
-  kUsed,
-  kKept,  // freed, but another stream may still use it
-};
-
 struct PoolBlock final : Block {
   struct Use {
     Stream* stream;
@@ -47,6 +41,7 @@ struct PoolBlock final : Block {
   PoolBlock* next_free = nullptr;
   BlockState state = BlockState::kFree;
   std::vector<Use> uses;  // by other streams
+  CallSite site;          // of the allocation, while it is not free
 
   bool whole_segment() const { return before == nullptr && after == nullptr; }
 };

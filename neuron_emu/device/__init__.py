@@ -8,6 +8,7 @@ from typing import Any
 from neuron_emu import _C
 from neuron_emu.device import amp, lazy, memory, random, streams
 from neuron_emu.device.amp import get_amp_supported_dtype, is_bf16_supported
+from neuron_emu.device.inductor import CppWrapperCodegen, PythonWrapperCodegen, Scheduling, WrapperFxCodegen
 from neuron_emu.device.lazy import init, is_initialized
 from neuron_emu.device.memory import (
     empty_cache,
@@ -16,6 +17,7 @@ from neuron_emu.device.memory import (
     mem_get_info,
     memory_allocated,
     memory_reserved,
+    memory_snapshot,
     memory_stats,
     memory_summary,
     reset_accumulated_memory_stats,
@@ -76,10 +78,14 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "CppWrapperCodegen",
     "DeviceProperties",
     "Event",
+    "PythonWrapperCodegen",
+    "Scheduling",
     "Stream",
     "StreamContext",
+    "WrapperFxCodegen",
     "amp",
     "can_device_access_peer",
     "current_device",
@@ -107,6 +113,7 @@ __all__ = [
     "memory",
     "memory_allocated",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
     "memory_summary",
     "random",

@@ -9,6 +9,24 @@ from typing import Any
 
 from neuron_emu import _C
 from neuron_emu.device.index import DeviceLike, device_index
+from neuron_emu.device.memory_history import _dump_snapshot, _record_memory_history, _snapshot, memory_snapshot
+
+__all__ = [
+    "_dump_snapshot",
+    "_record_memory_history",
+    "_snapshot",
+    "empty_cache",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+]
 
 _KINDS = (
     ("Allocated memory", "allocated_bytes"),

@@ -36,6 +36,18 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(element)
 
 
+def map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_tensors(element, function) for element in value))
+    if type(value) in (list, tuple):
+        return type(value)(map_tensors(element, function) for element in value)
+    if type(value) is dict:
+        return {key: map_tensors(element, function) for key, element in value.items()}
+    return value
+
+
 def settle() -> None:
     """Waits for the device; raises what a command raised. Afterwards no error is left."""
     first: Exception | None = None

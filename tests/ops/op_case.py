@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.autograd.forward_ad as forward_ad
 from op_call import (
     DifferenceError,
     SampleTwins,
@@ -18,6 +19,7 @@ from op_call import (
     compare_aliasing,
     identical,
     judge_errors,
+    map_tensors,
     tensors_in,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -139,6 +141,53 @@ class Case:
         if not judge_errors(result, cpu_result):
             return True
         return compare(result.value, cpu_result.value, metadata_only=self.metadata_only, where="gradient")
+
+    def double_backward(self) -> bool | None:
+        """Gradients of gradients, with respect to inputs and to what the first backward was given."""
+        on_cpu, on_device = self._sides()
+        # Nodes are numbered by thread: autograd's own thread for the device would visit those of the first backward in
+        # another order, and gradients of the same values might be summed in other strides.
+        with torch.autograd.set_multithreading_enabled(False):
+            cpu = attempt(lambda: self._second_gradients(on_cpu))
+            device = attempt(lambda: self._second_gradients(on_device))
+        if not judge_errors(device, cpu):
+            return None
+        return compare(device.value, cpu.value, metadata_only=self.metadata_only, where="second gradient")
+
+    def _second_gradients(self, side: Side) -> Any:
+        outputs = [t for t in tensors_in(self.process(side.call(self.function))) if t.requires_grad]
+        leaves = [t for t in tensors_in(side.inputs) if t.requires_grad and t.is_leaf]
+        generator = torch.Generator().manual_seed(SEED)
+        given = [_gradient(tensor, generator).to(side.kind).requires_grad_() for tensor in outputs]
+        if not outputs or not leaves:
+            return []
+        first = torch.autograd.grad(outputs, leaves, given, create_graph=True, allow_unused=True)
+        first = [gradient for gradient in first if gradient is not None and gradient.requires_grad]
+        if not first:
+            return []
+        seeds = [_gradient(tensor, generator).to(side.kind) for tensor in first]
+        return torch.autograd.grad(first, [*leaves, *given], seeds, allow_unused=True)
+
+    def forward_mode(self) -> bool | None:
+        on_cpu, on_device = self._sides()
+        cpu = attempt(lambda: self._tangents(on_cpu))
+        device = attempt(lambda: self._tangents(on_device))
+        if not judge_errors(device, cpu):
+            return None
+        return compare(device.value, cpu.value, metadata_only=self.metadata_only, where="tangent")
+
+    def _tangents(self, side: Side) -> Any:
+        generator = torch.Generator().manual_seed(SEED)
+
+        def dual(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.requires_grad:
+                return tensor
+            return forward_ad.make_dual(tensor.detach(), _gradient(tensor, generator).to(side.kind))
+
+        with forward_ad.dual_level():
+            side.inputs = map_tensors(side.inputs, dual)
+            outputs = tensors_in(self.process(side.call(self.function)))
+            return [forward_ad.unpack_dual(output).tangent for output in outputs if output.is_floating_point()]
 
     @torch.no_grad()
     def out(self, *, strided: bool) -> bool | None:

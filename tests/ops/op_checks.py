@@ -63,6 +63,14 @@ class Entry:
                 case = Case(self.op, error.sample_input)
                 self._check("errors", index, lambda case=case, error=error: case.error(error.error_regex))
 
+    def run_derivatives(self) -> None:
+        for index, sample in self._samples(True):
+            case = self._case(sample)
+            if self.op.supports_gradgrad:
+                self._check("double backward", index, case.double_backward)
+            if self.op.supports_forward_ad:
+                self._check("forward mode", index, case.forward_mode)
+
     def _case(self, sample: Any) -> Case:
         name = self.op.name
         return Case(self.op, sample, uninitialised=name in UNINITIALISED, host_arguments=name in HOST_ARGUMENTS)

@@ -9,6 +9,7 @@ import torch
 from torch.testing._internal import common_methods_invocations as upstream
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
+DERIVATIVE_DTYPES = (torch.float32, torch.float64)
 
 SHORT_SAMPLES = 20
 IN_EVERY_MODEL = {
@@ -56,6 +57,22 @@ def entries() -> list[str]:
         for dtype in DTYPES
         if op.supports_dtype(dtype, "cpu")
     ]
+
+
+def derivative_entries() -> list[str]:
+    """Those with a second derivative or a forward-mode one."""
+    return [
+        f"{name}/{str(dtype).removeprefix('torch.')}"
+        for name, op in operators().items()
+        for dtype in DERIVATIVE_DTYPES
+        if op.supports_autograd and (op.supports_gradgrad or op.supports_forward_ad)
+        if dtype in op.supported_backward_dtypes("cpu")
+    ]
+
+
+def a_tenth(entries: list[str]) -> list[str]:
+    """Always the same ones."""
+    return [entry for entry in entries if _digest(entry) % 10 == 0]
 
 
 def short_entries() -> list[str]:

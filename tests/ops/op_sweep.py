@@ -33,11 +33,12 @@ def _environment() -> dict[str, str]:
 class Worker:
     """One process at a time, over a list of entries."""
 
-    def __init__(self, entries: list[str], directory: Path, name: str, most_samples: int) -> None:
+    def __init__(self, entries: list[str], directory: Path, name: str, most_samples: int, checks: str) -> None:
         self.left = entries
         self.directory = directory
         self.name = name
         self.most_samples = most_samples
+        self.checks = checks
         self.results: dict[str, Result] = {}
 
     def run(self) -> None:
@@ -54,6 +55,7 @@ class Worker:
             entries.write("\n".join(self.left))
             entries.seek(0)
             command = [sys.executable, str(HERE / "op_worker.py"), str(self.report), str(self.most_samples)]
+            command.append(self.checks)
             process = subprocess.Popen(command, stdin=entries, stdout=said, stderr=said, env=_environment())
             hung = self._watch(process)
             begun = self._read()
@@ -94,10 +96,17 @@ class Worker:
 
 
 def sweep(
-    entries: list[str], directory: Path, *, workers: int = 2, most_samples: int = MOST_SAMPLES
+    entries: list[str],
+    directory: Path,
+    *,
+    workers: int = 2,
+    most_samples: int = MOST_SAMPLES,
+    checks: str = "operators",
 ) -> dict[str, Result]:
-    """Entry -> result, in the order of `entries`."""
-    crew = [Worker(entries[index::workers], directory, f"worker{index}", most_samples) for index in range(workers)]
+    """Entry -> result, in the order of `entries`. `checks`: "operators", or "derivatives" for the higher ones."""
+    crew = [
+        Worker(entries[index::workers], directory, f"worker{index}", most_samples, checks) for index in range(workers)
+    ]
     threads = [threading.Thread(target=worker.run) for worker in crew]
     for thread in threads:
         thread.start()
@@ -109,20 +118,21 @@ def sweep(
 
 def main() -> None:
     sys.path.insert(0, str(HERE.parent / "python"))
-    from op_entries import SHORT_SAMPLES, entries, short_entries
+    from op_entries import SHORT_SAMPLES, derivative_entries, entries, short_entries
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--only", default="")
     parser.add_argument("--short", action="store_true", help="what `make test` runs")
+    parser.add_argument("--derivatives", action="store_true", help="second and forward-mode ones")
     parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
-    chosen = [
-        entry for entry in (short_entries() if arguments.short else entries()) if re.search(arguments.only, entry)
-    ]
+    choices = derivative_entries() if arguments.derivatives else short_entries() if arguments.short else entries()
+    chosen = [entry for entry in choices if re.search(arguments.only, entry)]
     with tempfile.TemporaryDirectory() as directory:
         samples = SHORT_SAMPLES if arguments.short else MOST_SAMPLES
-        results = sweep(chosen, Path(directory), workers=arguments.workers, most_samples=samples)
+        checks = "derivatives" if arguments.derivatives else "operators"
+        results = sweep(chosen, Path(directory), workers=arguments.workers, most_samples=samples, checks=checks)
     arguments.report.write_text("".join(json.dumps(result) + "\n" for result in results.values()))
     failed = {entry: problems for entry, result in results.items() if (problems := unexpected(result))}
     for entry, problems in failed.items():

@@ -19,13 +19,13 @@ import torch_neuronx  # noqa: F401  (registers the device where the distribution
 from neuron_emu import _C
 
 
-def run(entry: str, ops: dict[str, Any], most_samples: int) -> dict[str, Any]:
+def run(entry: str, ops: dict[str, Any], most_samples: int, derivatives: bool) -> dict[str, Any]:
     name, dtype = parse(entry)
     checks = Entry(ops[name], dtype, most_samples)
     began = time.monotonic()
     broken = None
     try:
-        checks.run()
+        checks.run_derivatives() if derivatives else checks.run()
     except Exception:  # noqa: BLE001  (of the sweep itself, or of torch's samples)
         broken = traceback.format_exc()
     return {
@@ -44,12 +44,12 @@ def main() -> None:
     torch.set_num_threads(1)
     _C.set_inline(False)  # every command on its stream's own thread, whatever the machine
     ops = operators()
-    path, most_samples = sys.argv[1], int(sys.argv[2])
+    path, most_samples, derivatives = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "derivatives"
     with open(path, "a") as report:
         for line in sys.stdin:
             entry = line.strip()
             print(json.dumps({"begins": entry}), file=report, flush=True)
-            print(json.dumps(run(entry, ops, most_samples)), file=report, flush=True)
+            print(json.dumps(run(entry, ops, most_samples, derivatives)), file=report, flush=True)
 
 
 if __name__ == "__main__":

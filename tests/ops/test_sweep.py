@@ -7,9 +7,11 @@ from pathlib import Path
 
 import generate_operator_docs
 import pytest
-from op_entries import IN_EVERY_MODEL, SHORT_SAMPLES, entries, short_entries
+from op_entries import IN_EVERY_MODEL, SHORT_SAMPLES, a_tenth, derivative_entries, entries, short_entries
 from op_sweep import sweep
 from op_verdict import Result, unexpected, verdict
+
+SHORT_DERIVATIVE_SAMPLES = 5
 
 
 def failed(results: dict[str, Result]) -> dict[str, list[str]]:
@@ -37,6 +39,21 @@ def test_all(tmp_path: Path) -> None:
     assert generate_operator_docs.OUTPUT.read_text() == generate_operator_docs.render(results), (
         f"run python tools/generate_operator_docs.py {report}"
     )
+
+
+@pytest.mark.timeout(1200)
+def test_a_tenth_of_the_higher_derivatives(tmp_path: Path) -> None:
+    chosen = a_tenth(derivative_entries())
+    results = sweep(chosen, tmp_path, most_samples=SHORT_DERIVATIVE_SAMPLES, checks="derivatives")
+    assert failed(results) == {}
+    assert sum(sum(result["passed"].values()) for result in results.values()) > 3 * len(chosen)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(4 * 3600)
+def test_all_higher_derivatives(tmp_path: Path) -> None:
+    results = sweep(derivative_entries(), tmp_path, most_samples=SHORT_SAMPLES, checks="derivatives")
+    assert failed(results) == {}
 
 
 def test_a_crash_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

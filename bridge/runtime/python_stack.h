@@ -29,8 +29,10 @@ using PythonStack = c10::SmallVector<PythonFrame, 8>;
 enum class StackDepth {
   kUsersLine,  // down to the innermost frame of the user
   kAll,        // the kMostFrames innermost ones, and the user's line if it lies deeper
+  kWhole,      // to the outermost frame, but for recursions without end
 };
 inline constexpr std::size_t kMostFrames = 24;
+inline constexpr std::size_t kMostFramesOfAll = 256;
 
 // Of the calling thread; empty when it has no frame (autograd's threads). Takes Python's global lock for
 // about a microsecond.

@@ -1,4 +1,4 @@
-#include "bridge/distributed/python_stack.h"
+#include "bridge/runtime/python_stack.h"
 
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
@@ -107,14 +107,15 @@ PythonStack python_stack(StackDepth depth) {
   pybind11::gil_scoped_acquire gil;
   PyFrameObject* innermost = PyEval_GetFrame();
   Py_XINCREF(innermost);
+  const std::size_t most = depth == StackDepth::kWhole ? kMostFramesOfAll : kMostFrames;
   bool found_users = false;
   for (FramePtr frame(innermost); frame.get() != nullptr; frame = FramePtr(PyFrame_GetBack(frame.get()))) {
     const PythonFrame known = frame_of(frame.get());
     const bool is_first_users = known.place->is_users && !found_users;
     found_users = found_users || is_first_users;
     // The user's line is wanted however deep it lies.
-    if (stack.size() < kMostFrames || is_first_users) stack.push_back(known);
-    if (found_users && (depth == StackDepth::kUsersLine || stack.size() >= kMostFrames)) break;
+    if (stack.size() < most || is_first_users) stack.push_back(known);
+    if (found_users && (depth == StackDepth::kUsersLine || stack.size() >= most)) break;
   }
   return stack;
 }

@@ -39,8 +39,41 @@ BENCHMARKS: dict[str, list[str]] = {
     "train_step_2_processes": [sys.executable, "bench/train_step_bench.py", "--threads", "1", "--processes", "2"],
     "call_cost": [sys.executable, "bench/call_cost_bench.py"],
     "memory": [sys.executable, "bench/memory_bench.py"],
-    "ddp_step_2_ranks": [*TORCHRUN, "--nproc-per-node=2", "bench/ddp_step_bench.py"],
-    "ddp_step_4_ranks": [*TORCHRUN, "--nproc-per-node=4", "bench/ddp_step_bench.py"],
+    **{
+        f"{way}_step_{ranks}_ranks": [
+            *TORCHRUN,
+            f"--nproc-per-node={ranks}",
+            "bench/parallel_step_bench.py",
+            "--way",
+            way,
+        ]
+        for way, ranks in (("ddp", 2), ("ddp", 4), ("fsdp2", 2), ("fsdp2", 4), ("tp", 2), ("pipeline", 2))
+    },
+    "fsdp2_step_against_plain": [
+        *TORCHRUN,
+        "--nproc-per-node=2",
+        "bench/parallel_step_bench.py",
+        "--way",
+        "fsdp2",
+        "--against",
+        "plain",
+    ],
+    **{
+        f"{way}_step_width_1024": [
+            *TORCHRUN,
+            "--nproc-per-node=2",
+            "bench/parallel_step_bench.py",
+            "--way",
+            way,
+            "--width",
+            "1024",
+            "--batch",
+            "1",
+            "--rounds",
+            "7",
+        ]
+        for way in ("ddp", "fsdp2")
+    },
     "torch_collectives": [*TORCHRUN, "--nproc-per-node=2", "bench/torch_collectives_bench.py"],
     **{
         f"torch_collectives_{ranks}_ranks": [

@@ -106,9 +106,22 @@ ROWS: list[tuple[str, Callable[[Results], str], str]] = [
     ("foreach AdamW, 300 tensors", step("train_step_adamw"), "at most 1.05x"),
     ("peak device memory against synchronous execution, batch 4; 32", memory("device_ratio"), "at most 1.05x"),
     ("peak resident memory against CPU, batch 4; 32", memory("host_ratio"), "at most 1.15x"),
-    ("DDP step against gloo, 2 ranks: time", step("ddp_step_2_ranks"), "at most 0.88x"),
-    ("the same: CPU time", step("ddp_step_2_ranks", "cpu_time_ratio"), "at most 0.95x"),
-    ("DDP step against gloo, 4 ranks on 2 cores: time", step("ddp_step_4_ranks"), "at most 0.92x"),
+    *(
+        (f"{way} step against gloo, {ranks} ranks: {kind}", step(f"{name}_step_{ranks}_ranks", key), goal)
+        for way, name, ranks, kind, key, goal in (
+            ("DDP", "ddp", 2, "time", "wall_ratio", "at most 0.88x"),
+            ("DDP", "ddp", 2, "CPU time", "cpu_time_ratio", "at most 0.95x"),
+            ("FSDP2", "fsdp2", 2, "time", "wall_ratio", "at most 0.72x"),
+            ("FSDP2", "fsdp2", 2, "CPU time", "cpu_time_ratio", "at most 0.85x"),
+            ("TP (MLP)", "tp", 2, "time", "wall_ratio", "at most 0.8x"),
+            ("1F1B pipeline", "pipeline", 2, "time", "wall_ratio", "at most 0.9x"),
+            ("DDP", "ddp", 4, "time", "wall_ratio", "at most 0.92x"),
+            ("FSDP2", "fsdp2", 4, "time", "wall_ratio", "at most 0.8x"),
+        )
+    ),
+    ("FSDP2 step against the CPU's computation alone", step("fsdp2_step_against_plain"), "at most 1.35x"),
+    ("DDP step of width 1024, batch 1, against gloo", step("ddp_step_width_1024"), "at most 0.88x"),
+    ("FSDP2 step of width 1024, batch 1, against gloo", step("fsdp2_step_width_1024"), "at most 0.5x"),
     ("host time of an 8-byte all_reduce, flight recorder on; off", call_cost, "at most 8 us"),
     (
         "collectives through torch against gloo, 2 ranks, 1 KB to 256 MB",

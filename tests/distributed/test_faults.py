@@ -52,8 +52,9 @@ MISMATCHES = {
     ),
     "longest_name": (
         """
-        from torch.distributed import _functional_collectives as functional
-        gather = lambda: functional.all_gather_into_tensor_coalesced([x], [0, 1])
+        def gather():
+            with dist._coalescing_manager():
+                dist.all_gather_into_tensor(torch.zeros(16, device="neuron"), x)
         fails(gather if rank == 0 else lambda: dist.broadcast(x, 0))
         """,
         ["rank 0: all_gather_into_tensor_coalesced(float32[8]", "rank 1: broadcast(float32[8], root 0)"],

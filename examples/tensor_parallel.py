@@ -32,8 +32,10 @@ try:
         loss = torch.nn.functional.mse_loss(model(inputs), inputs.flip(1))
         loss.backward()
         optimizer.step()
-        print(f"rank={rank} step={step} loss={loss.item():.4f}", flush=True)
-    weight = model[0].weight
-    print(f"rank={rank} weight={tuple(weight.shape)} here={tuple(weight.to_local().shape)}", flush=True)
+        if rank == 0:  # The loss is the same on every worker.
+            print(f"step={step} loss={loss.item():.4f}", flush=True)
+    if rank == 0:
+        weight = model[0].weight
+        print(f"weight={tuple(weight.shape)} here={tuple(weight.to_local().shape)}", flush=True)
 finally:
     dist.destroy_process_group()

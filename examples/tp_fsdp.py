@@ -40,7 +40,8 @@ try:
         dist.all_reduce(loss, op=dist.ReduceOp.AVG)
         if rank == 0:
             print(f"step={step} loss={loss.item():.4f}", flush=True)
-    weight = model[0][0].weight
-    print(f"rank={rank} weight={tuple(weight.shape)} here={tuple(weight.to_local().shape)}", flush=True)
+    if rank == 0:
+        weight = model[0][0].weight
+        print(f"weight={tuple(weight.shape)} here={tuple(weight.to_local().shape)}", flush=True)
 finally:
     dist.destroy_process_group()

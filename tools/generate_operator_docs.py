@@ -47,7 +47,8 @@ _OUTSIDE = """\
 - Quantized and mkldnn tensors are refused with an error that names the operator and what to do.
 - An operator without a CPU kernel (a custom one for CUDA only, say) is refused likewise.
 - `scaled_dot_product_attention` takes the CPU's flash kernel and its backward wherever the CPU does. A DTensor reaches
-  it as `_scaled_dot_product_efficient_attention`, for which DTensor and context parallelism have rules.
+  it as `_scaled_dot_product_efficient_attention`, for which DTensor and context parallelism have rules;
+  for the gradients of grouped heads (`enable_gqa`) it has none, and that is refused.
 - Host and device tensors do not mix, but for CPU scalars without dimensions and CPU indices, as on other accelerators.
 - Errors that types and shapes show are raised at the call. What only the data shows (an index out of range) is raised
   when the device is next waited for; `torch.linalg`'s checks wait, as on other accelerators, and raise at the call.

@@ -8,10 +8,9 @@
 #include <ATen/Functions.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
-
-#include "bridge/runtime/alias.h"
 
 namespace neuron::bridge {
 
@@ -44,24 +43,36 @@ bool is_wrapper(const Tensor& tensor) {
          !(impl->has_storage() && impl->storage().device_type() == c10::kMeta);
 }
 
-// Looks at sizes, strides and dtypes only, so it needs no wait; aliases reach the CPU's own choice.
+// A CPU tensor like this one, over no memory: the choice looks at nothing else, and wrappers, fake tensors and those of
+// vmap have no memory. It depends on whether a gradient will be asked for.
+Tensor outline(const Tensor& tensor) {
+  const auto options = at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU);
+  return at::from_blob(nullptr, tensor.sizes(), tensor.strides(), options)
+      .set_requires_grad(tensor.requires_grad());
+}
+
+bool has_grouped_heads(const Tensor& query, const Tensor& key) {
+  return query.dim() == 4 && key.dim() == 4 && query.size(1) != key.size(1);
+}
+
+// The kernel of the CPU is asked, not the operator: whatever traces this call would want to see the outlines.
 std::int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value,
                               const OptionalTensor& mask, double dropout, bool causal,
                               std::optional<double> scale, bool grouped) {
-  Tensor q = make_alias(query), k = make_alias(key), v = make_alias(value);
-  // The choice depends on whether a gradient will be asked for.
-  q.set_requires_grad(query.requires_grad());
-  k.set_requires_grad(key.requires_grad());
-  v.set_requires_grad(value.requires_grad());
-  OptionalTensor m;
-  if (present(mask)) m = make_alias(*mask).set_requires_grad(mask->requires_grad());
-  const c10::impl::ExcludeDispatchKeyGuard guard(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  const OptionalTensor m = present(mask) ? OptionalTensor(outline(*mask)) : std::nullopt;
   const FlashWhereEfficientIsAllowed allowed;
-  const std::int64_t choice = at::_fused_sdp_choice(q, k, v, m, dropout, causal, scale, grouped);
-  if (choice == static_cast<std::int64_t>(sdp::SDPBackend::flash_attention) && is_wrapper(query)) {
-    return static_cast<std::int64_t>(sdp::SDPBackend::efficient_attention);
-  }
-  return choice;
+  const std::int64_t choice = at::native::_fused_sdp_choice_cpp(outline(query), outline(key), outline(value),
+                                                                m, dropout, causal, scale, grouped);
+  if (choice != static_cast<std::int64_t>(sdp::SDPBackend::flash_attention) || !is_wrapper(query))
+    return choice;
+  // torch's meta function of the backward gives the gradients as many heads as the query has.
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !(has_grouped_heads(query, key) && at::GradMode::is_enabled() &&
+        (query.requires_grad() || key.requires_grad() || value.requires_grad())),
+      "scaled_dot_product_attention: DTensor has no rule for the gradients of grouped heads (enable_gqa). "
+      "Repeat "
+      "the heads of key and value (repeat_interleave), or call it on local tensors (to_local())");
+  return static_cast<std::int64_t>(sdp::SDPBackend::efficient_attention);
 }
 
 // -> output, logsumexp (batch, heads, length), and two scalars for the seed and offset of a dropout.

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from dtensor_operators import OPERATORS, operator_fault, run_operator
-from reference import values
+from reference import fails_with, values
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -170,6 +170,28 @@ def check_operators(rank: int, world_size: int) -> None:
                     ours.append(fault)
     assert not ours, "\n".join(ours)
     assert theirs < tried / 8, f"{theirs} of {tried}"
+
+
+def check_attention_beside_training(rank: int, world_size: int) -> None:
+    """Masks, no gradients; grouped heads up to their gradients, for which DTensor has no rule."""
+    mesh = mesh_of("neuron", world_size)
+    generator = torch.Generator().manual_seed(0)
+    plain = [torch.randn(2, heads, 6, 8, generator=generator) for heads in (8, 8, 8, 4, 4)]
+    q, k, v, few_k, few_v = (distribute_tensor(t.to("neuron"), mesh, [Shard(1)]) for t in plain)
+    attention = F.scaled_dot_product_attention
+    mask = torch.randn(6, 6, generator=generator)
+    for given in (mask, mask > 0):
+        whole = distribute_tensor(given.to("neuron"), mesh, [Replicate()])
+        expected = attention(*plain[:3], attn_mask=given)
+        assert_same(attention(q, k, v, attn_mask=whole).full_tensor(), expected, given.dtype, rtol=1e-5, atol=1e-6)
+    expected = attention(*plain[:3])
+    with torch.no_grad():
+        assert_same(attention(q, k, v).full_tensor(), expected, "no_grad", rtol=1e-5, atol=1e-6)
+    expected = attention(plain[0], *plain[3:], enable_gqa=True)
+    grouped = attention(q, few_k, few_v, enable_gqa=True)
+    assert_same(grouped.full_tensor(), expected, "grouped heads", rtol=1e-5, atol=1e-6)
+    few_k.requires_grad_()
+    fails_with(NotImplementedError, "grouped heads", lambda: attention(q, few_k, few_v, enable_gqa=True))
 
 
 def check_embedding_and_cross_entropy(rank: int, world_size: int) -> None:

@@ -35,10 +35,9 @@ def test_guide_example(world_size: int, host_cc: str) -> None:
     run = run_torchrun(EXAMPLES / "tensor_parallel.py", world_size, env={"TORCH_NEURONX_ENABLE_HOST_CC": host_cc})
     assert run.returncode == 0, run.describe()
     lines = run.stdout.splitlines()
-    told = {rank: [line.split("loss=")[1] for line in lines if line.startswith(f"rank={rank} step")] for rank in (0, 1)}
-    assert told[0] == told[1] and len(told[0]) == 5
-    assert float(told[0][-1]) < float(told[0][0])
-    assert f"rank=1 weight=(32, 16) here=({32 // world_size}, 16)" in lines
+    losses = [float(line.split("loss=")[1]) for line in lines if "loss=" in line]
+    assert len(losses) == 5 and losses[-1] < losses[0]
+    assert f"weight=(32, 16) here=({32 // world_size}, 16)" in lines
 
 
 def test_example_with_fsdp() -> None:
@@ -47,4 +46,4 @@ def test_example_with_fsdp() -> None:
     lines = run.stdout.splitlines()
     losses = [float(line.split("loss=")[1]) for line in lines if "loss=" in line]
     assert len(losses) == 5 and losses[-1] < losses[0]
-    assert "rank=3 weight=(32, 16) here=(8, 16)" in lines
+    assert "weight=(32, 16) here=(8, 16)" in lines

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from comparison import Twins, assert_matches_cpu, assert_same
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neuron_emu import _C
@@ -255,6 +256,19 @@ def test_attention_where_one_kernel_is_allowed(either_policy: bool) -> None:
             output = F.scaled_dot_product_attention(device, device, device, is_causal=True)
             assert torch.backends.cuda.flash_sdp_enabled() == (backend == SDPBackend.FLASH_ATTENTION)
         assert_same(output, expected, exact=False, strides=False)
+
+
+def test_attention_without_memory_to_look_at() -> None:
+    """The choice of the kernel for fake tensors, as a trace makes them, and for those of vmap and grad."""
+    with FakeTensorMode():
+        query = torch.empty(2, 3, 6, 8, device="neuron", requires_grad=True)
+        assert F.scaled_dot_product_attention(query, query, query).shape == query.shape
+
+    def attention(query: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(query, query, query, is_causal=True)
+
+    assert_matches_cpu(torch.func.vmap(attention), rand(2, 2, 3, 6, 8))
+    assert_matches_cpu(torch.func.grad(lambda query: attention(query).square().sum()), rand(2, 3, 6, 8))
 
 
 @pytest.mark.parametrize("shape", [(1,), (2, 3), (4, 8, 16)], ids=str)

@@ -83,6 +83,8 @@ def _refused(results: dict[str, Result]) -> str:
         for refusal in result.get("refusals", []):
             reason = re.search(r"neuron does not .*|neuron runs .*", refusal["error"])
             entries[reason.group() if reason else refusal["error"]].add(entry.rpartition("/")[0])
+    if not entries:
+        return ""
     lines = ["## Refused, and why\n", "| operators | the error says |", "|---|---|"]
     lines += [f"| {_names(names)} | {_cell(reason)} |" for reason, names in sorted(entries.items())]
     return "\n".join(lines) + "\n\n"

@@ -42,7 +42,7 @@ class CallOnHost {
   }
 
   torch::jit::Stack& arguments() { return arguments_; }
-  bool has_composed() const { return !composed_.empty(); }
+  bool has_composed() const { return has_composed_; }
 
   // What the kernel returned, on the device.
   c10::IValue to_device(const c10::IValue& value) {
@@ -83,6 +83,7 @@ class CallOnHost {
   void note(const at::Tensor& tensor) {
     if (!on_device(tensor)) return;
     check_layout(info_.name, tensor);
+    has_composed_ = has_composed_ || is_composed(tensor);
     TORCH_CHECK(device_ < 0 || device_ == tensor.device().index(), info_.name,
                 ": Expected all tensors to be on the same device, but found at least two devices, neuron:",
                 static_cast<int>(device_), " and ", tensor.device(), "!");
@@ -111,7 +112,14 @@ class CallOnHost {
       outputs_.emplace_back(tensor, host);
       return host;
     }
-    return alias_of(tensor);
+    at::Tensor host = alias_of(tensor);
+    if (has_composed_) carry_requires_grad(tensor, host);
+    return host;
+  }
+
+  // A kernel for sparse tensors keeps what its backward needs only when there will be one.
+  static void carry_requires_grad(const at::Tensor& device, const at::Tensor& host) {
+    if (device.requires_grad()) host.unsafeGetTensorImpl()->set_requires_grad(true);
   }
 
   at::Tensor composed_to_host(const at::Tensor& tensor, bool written) {
@@ -122,6 +130,7 @@ class CallOnHost {
     }
     const auto alias = [this](const at::Tensor& part) { return alias_of(part); };
     composed_.push_back({tensor, rebuild(tensor, alias), written});
+    carry_requires_grad(tensor, composed_.back().host);
     return composed_.back().host;
   }
 
@@ -192,6 +201,7 @@ class CallOnHost {
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> outputs_;
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 4> aliases_;
   c10::SmallVector<std::pair<const c10::StorageImpl*, c10::Storage>, 4> storages_;
+  bool has_composed_ = false;
   std::vector<Composed> composed_;
   const std::function<at::Tensor(const at::Tensor&)> map_to_device_ = [this](const at::Tensor& part) {
     return to_device(part);

@@ -9,8 +9,8 @@
 
 #include "bridge/distributed/dtype_map.h"
 #include "bridge/distributed/path.h"
-#include "bridge/runtime/python_stack.h"
 #include "bridge/runtime/errors.h"
+#include "bridge/runtime/python_stack.h"
 #include "engine/base/env.h"
 
 namespace neuron::bridge {

@@ -8,8 +8,8 @@
 #include "bridge/distributed/comms_record.h"
 #include "bridge/distributed/dtype_map.h"
 #include "bridge/distributed/process_group_neuron.h"
-#include "bridge/runtime/python_stack.h"
 #include "bridge/runtime/errors.h"
+#include "bridge/runtime/python_stack.h"
 #include "bridge/runtime/streams.h"
 
 namespace neuron::bridge {

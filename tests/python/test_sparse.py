@@ -127,6 +127,19 @@ def test_gradients() -> None:
     assert_alike(gradients_of_products("neuron"), gradients_of_products("cpu"))
 
 
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_gradients_of_reducing_products(reduce: str) -> None:
+    """The kernel says which element won only when a gradient is wanted."""
+    for of_matrix, of_dense in ((True, True), (True, False), (False, True)):
+        gradients = []
+        for device in ("neuron", "cpu"):
+            matrix = csr(device).requires_grad_(of_matrix)
+            dense = (torch.arange(6.0).view(3, 2).to(device) - 3).requires_grad_(of_dense)
+            torch.sparse.mm(matrix, dense, reduce).square().sum().backward()
+            gradients.append([leaf.grad for leaf in (matrix, dense) if leaf.requires_grad])
+        assert_alike(*gradients)
+
+
 def train_embedding(device: str, make: Callable[..., torch.optim.Optimizer], **options: float) -> list[Any]:
     torch.manual_seed(0)
     table = nn.Embedding(10, 4, sparse=True).to(device)

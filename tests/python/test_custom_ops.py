@@ -103,7 +103,7 @@ SOURCE = """
 #include <torch/extension.h>
 at::Tensor plus_index(const at::Tensor& x) {
   TORCH_CHECK(x.device().is_cpu(), "a CPU kernel was given ", x.device());
-  at::Tensor out = at::empty_like(x);
+  at::Tensor out = at::empty(x.sizes(), x.options());
   const auto from = x.contiguous();
   for (int64_t i = 0; i < x.numel(); ++i) out.data_ptr<float>()[i] = from.data_ptr<float>()[i] + i;
   return out;

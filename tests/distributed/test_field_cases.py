@@ -1,6 +1,7 @@
 """What people hit with torch.distributed on backends like this one; each row of the list is a test.
 
-The test of a row says `Field case NN` in its docstring: here, in the rank modules, or in the file of its subject.
+The test of a row says `Field case NN` in its docstring: here, in the rank modules, or in the file of its subject, which
+may be in tests/python.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from checks import CheckResults, check_names, run_checks
 
 RANKS = Path(__file__).with_name("ranks_field_cases.py")
 
-# The rows about the process group itself, the four ways of training with it, and starting jobs.
+# The rows about the process group, the ways of training with it, streams, the device, and starting jobs.
 ROWS = {
     2: "integers are reduced in their own type",
     3: "strided inputs and outputs",
@@ -42,6 +43,14 @@ ROWS = {
     39: "meshes of a group with device_id",
     42: "fewer microbatches than stages",
     43: "gradients over several schedule steps, types at a stage's border",
+    46: "elapsed_time and query of events",
+    47: "the streams of a backward pass",
+    50: "saving, loading, copying, pickling",
+    51: "running out of device memory",
+    52: "autocast and GradScaler",
+    53: "foreach and fused optimizers",
+    54: "copies to the host that do not block",
+    55: "reading the loss at every step; a device without an index",
     58: "more workers than cores, bad ranges",
     59: "two agents on one host",
     60: "elastic restart, and the end of an agent",
@@ -61,7 +70,7 @@ def test_field_case(results: CheckResults, name: str) -> None:
 def rows_with_tests() -> dict[int, list[str]]:
     """The tests of each row, by the docstrings."""
     rows: dict[int, list[str]] = {}
-    for file in Path(__file__).parent.glob("*.py"):
+    for file in Path(__file__).parent.parent.glob("*/*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.FunctionDef) and node.name.startswith(("test_", "check_")):
                 for number in re.findall(r"Field case (\d\d)\b", ast.get_docstring(node) or ""):

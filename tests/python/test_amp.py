@@ -20,7 +20,7 @@ def dtypes_of(tensors: dict[str, torch.Tensor]) -> dict[str, torch.dtype]:
 
 
 def test_lists(low: torch.dtype, either_policy: bool) -> None:
-    """Row 52: matrix products and convolutions in the low precision, softmax, norms and losses in fp32."""
+    """Field case 52: matrix products and convolutions in the low precision, softmax, norms and losses in fp32."""
     x, weight = torch.randn(4, 8, device="neuron"), torch.randn(8, 8, device="neuron")
     image, kernel = torch.randn(1, 3, 8, 8, device="neuron"), torch.randn(4, 3, 3, 3, device="neuron")
     with torch.autocast("neuron", dtype=low):

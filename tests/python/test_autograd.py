@@ -211,12 +211,12 @@ def test_a_program_may_end_right_after_its_first_backward_on_the_cpu() -> None:
     assert [code for _, code in ends] == [0] * 16, ends
 
 
-# Streams and devices (row 47)
+# Streams and devices
 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_backward_uses_the_forwards_stream(index: int, hold: Hold, queued: bool) -> None:
-    """Forward under a side stream, backward outside: it runs on the side stream, and the caller's comes after."""
+    """Field case 47: the forward is under a side stream, the backward outside; the caller's stream comes after it."""
     torch.neuron.set_device(index)
     side, main = torch.neuron.Stream(), torch.neuron.current_stream()
     x = torch.ones(4, device="neuron", requires_grad=True)

@@ -174,7 +174,7 @@ def test_an_event_outlives_its_object(hold: Hold, side: torch.Stream) -> None:
 
 
 def test_elapsed_time_in_a_loop() -> None:
-    """Row 46: right and never negative, a thousand times."""
+    """Field case 46: right and never negative, a thousand times."""
     value = torch.zeros(64, device="neuron")
     for _ in range(1000):
         start, end = timed(), timed()

@@ -65,7 +65,7 @@ def test_device_to_host_goes_on_after_the_call(hold: Hold, queued: bool) -> None
 
 
 def test_cpu_non_blocking_is_complete_after_one_synchronize(either_policy: bool) -> None:
-    """Row 54: kernel chain, non_blocking copy, synchronize, compare; the result is pinned."""
+    """Field case 54: kernel chain, non_blocking copy, synchronize, compare; the result is pinned."""
     for _ in range(20):
         value = torch.ones(1 << 16, device="neuron")
         for _ in range(10):

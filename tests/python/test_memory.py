@@ -192,7 +192,7 @@ def test_memory_of_garbage_cycles_and_autograd_graphs() -> None:
 
 
 def test_out_of_memory() -> None:
-    """The cache is emptied first; the error has the sizes; the device stays usable."""
+    """Field case 51: the cache is emptied first; the error has the sizes; the device stays usable."""
     out = run_script(
         """
     kept = []

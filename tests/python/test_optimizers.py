@@ -71,7 +71,7 @@ def assert_all_close(actual: list[torch.Tensor], expected: list[torch.Tensor]) -
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES.keys())
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
 def test_modes_agree(make: Callable[..., torch.optim.Optimizer], mode: dict[str, bool], either_policy: bool) -> None:
-    """Row 53, fused included."""
+    """Field case 53, fused included."""
     dtypes = (torch.float32, torch.float64)
     expected = trained(make, "cpu", {"foreach": False}, dtypes)
     try:

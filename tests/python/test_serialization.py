@@ -43,7 +43,7 @@ TARGETS = {
 
 @pytest.mark.parametrize(("location", "expected"), TARGETS.values(), ids=TARGETS.keys())
 def test_map_location(location: object, expected: str) -> None:
-    """Row 50."""
+    """Field case 50."""
     tensor = torch.arange(6.0, device="neuron:2").view(2, 3)
     loaded = torch.load(saved({"tensor": tensor, "view": tensor[1]}), map_location=location)
     assert loaded["tensor"].device == torch.device(expected)

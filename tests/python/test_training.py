@@ -69,7 +69,7 @@ def test_dropout_is_reproducible(queued: bool) -> None:
 
 
 def test_on_another_device(queued: bool) -> None:
-    """Everything with device="neuron" on the second core (row 55)."""
+    """Everything with device="neuron" on the second core. Field case 55."""
     expected = train("neuron", 10, dropout=0.1)
     with torch.neuron.device(1):
         torch.neuron.manual_seed(2)

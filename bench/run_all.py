@@ -20,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 # torchrun says at length that it sets OMP_NUM_THREADS, where nobody has.
 QUIET = {"OMP_NUM_THREADS": "1", **os.environ, "NEURON_EMU_QUIET": "1"}
+LIMIT_S = 900
 BENCHMARKS: dict[str, list[str]] = {
     "dispatch": [sys.executable, "bench/dispatch_bench.py"],
     "train_step_1_thread": [sys.executable, "bench/train_step_bench.py", "--threads", "1"],
@@ -110,7 +111,7 @@ def main() -> None:
         for name, command in BENCHMARKS.items():
             output = Path(scratch) / f"{name}.json"
             print(f"== {name}", flush=True)
-            subprocess.run([*command, "--json", str(output)], cwd=root, check=True, env=QUIET)
+            subprocess.run([*command, "--json", str(output)], cwd=root, check=True, env=QUIET, timeout=LIMIT_S)
             shown = ["python" if word == sys.executable else word for word in command]
             results[name] = {"command": " ".join(shown), "figures": json.loads(output.read_text())}
     target = HERE / "results" / f"{datetime.date.today()}-{commit}.json"

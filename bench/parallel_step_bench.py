@@ -90,8 +90,8 @@ def main() -> None:
         if args.json:
             with open(args.json, "w") as file:
                 json.dump(result, file, indent=1)
-    # DDP's reducer must not be the last to hold gloo's group: torch would wait, with Python's lock, for a thread of gloo's
-    # that wants it.
+    # DDP's reducer must not be the last to hold gloo's group: torch would wait, with Python's lock, for a thread of
+    # gloo's that wants it.
     del gloo, neuron
     gc.collect()
     dist.destroy_process_group()

@@ -65,10 +65,9 @@ def main() -> None:
     neuron = Side("neuron", WAYS[args.way]("neuron", *options))
     gloo.round(args.steps), neuron.round(args.steps)
     rounds = [(gloo.round(args.steps), neuron.round(args.steps)) for _ in range(args.rounds)]
-    for (_, _, expected), (_, _, got) in rounds:
-        if args.against == "plain":  # replicas that go their own ways
-            break
-        assert abs(got - expected) <= 1e-3 * abs(expected), f"losses differ: {got} on neuron, {expected} on CPU"
+    if args.against == "gloo":  # not the replicas that go their own ways
+        for (_, _, expected), (_, _, got) in rounds:
+            assert abs(got - expected) <= 1e-3 * abs(expected), f"losses differ: {got} on neuron, {expected} on CPU"
     result = {
         "way": args.way,
         "against": args.against,

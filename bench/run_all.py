@@ -17,81 +17,48 @@ from pathlib import Path
 from table import table
 
 HERE = Path(__file__).resolve().parent
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 # torchrun says at length that it sets OMP_NUM_THREADS, where nobody has.
 QUIET = {"OMP_NUM_THREADS": "1", **os.environ, "NEURON_EMU_QUIET": "1"}
 LIMIT_S = 900
+
+
+def python(script: str) -> list[str]:
+    """The command of a benchmark and its options."""
+    return [sys.executable, *f"bench/{script}".split()]
+
+
+def torchrun(ranks: int, script: str) -> list[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return [*launcher, *f"bench/{script}".split()]
+
+
 BENCHMARKS: dict[str, list[str]] = {
-    "dispatch": [sys.executable, "bench/dispatch_bench.py"],
-    "train_step_1_thread": [sys.executable, "bench/train_step_bench.py", "--threads", "1"],
-    "train_step_2_threads": [sys.executable, "bench/train_step_bench.py", "--threads", "2"],
+    "dispatch": python("dispatch_bench.py"),
+    "train_step_1_thread": python("train_step_bench.py --threads 1"),
+    "train_step_2_threads": python("train_step_bench.py --threads 2"),
+    **{f"train_step_{load}": python(f"train_step_bench.py --workload {load}") for load in ("resnet", "mlp", "adamw")},
+    "train_step_mlp_2_processes": python("train_step_bench.py --workload mlp --processes 2"),
+    "train_step_2_processes": python("train_step_bench.py --threads 1 --processes 2"),
+    "call_cost": python("call_cost_bench.py"),
+    "memory": python("memory_bench.py"),
     **{
-        f"train_step_{workload}": [sys.executable, "bench/train_step_bench.py", "--workload", workload]
-        for workload in ("resnet", "mlp", "adamw")
-    },
-    "train_step_mlp_2_processes": [
-        sys.executable,
-        "bench/train_step_bench.py",
-        "--workload",
-        "mlp",
-        "--processes",
-        "2",
-    ],
-    "train_step_2_processes": [sys.executable, "bench/train_step_bench.py", "--threads", "1", "--processes", "2"],
-    "call_cost": [sys.executable, "bench/call_cost_bench.py"],
-    "memory": [sys.executable, "bench/memory_bench.py"],
-    **{
-        f"{way}_step_{ranks}_ranks": [
-            *TORCHRUN,
-            f"--nproc-per-node={ranks}",
-            "bench/parallel_step_bench.py",
-            "--way",
-            way,
-        ]
+        f"{way}_step_{ranks}_ranks": torchrun(ranks, f"parallel_step_bench.py --way {way}")
         for way, ranks in (("ddp", 2), ("ddp", 4), ("fsdp2", 2), ("fsdp2", 4), ("tp", 2), ("pipeline", 2))
     },
-    "fsdp2_step_against_plain": [
-        *TORCHRUN,
-        "--nproc-per-node=2",
-        "bench/parallel_step_bench.py",
-        "--way",
-        "fsdp2",
-        "--against",
-        "plain",
-    ],
+    "fsdp2_step_against_plain": torchrun(2, "parallel_step_bench.py --way fsdp2 --against plain"),
     **{
-        f"{way}_step_width_1024": [
-            *TORCHRUN,
-            "--nproc-per-node=2",
-            "bench/parallel_step_bench.py",
-            "--way",
-            way,
-            "--width",
-            "1024",
-            "--batch",
-            "1",
-            "--rounds",
-            "7",
-        ]
+        f"{way}_step_width_1024": torchrun(2, f"parallel_step_bench.py --way {way} --width 1024 --batch 1 --rounds 7")
         for way in ("ddp", "fsdp2")
     },
-    "torch_collectives": [*TORCHRUN, "--nproc-per-node=2", "bench/torch_collectives_bench.py"],
+    "torch_collectives": torchrun(2, "torch_collectives_bench.py"),
     **{
-        f"torch_collectives_{ranks}_ranks": [
-            *TORCHRUN,
-            f"--nproc-per-node={ranks}",
-            "bench/torch_collectives_bench.py",
-            "--smallest",
-            str(1 << 20),
-            "--largest",
-            str(16 << 20),
-            "--rounds",
-            "3",
-        ]
+        f"torch_collectives_{ranks}_ranks": torchrun(
+            ranks, f"torch_collectives_bench.py --smallest {1 << 20} --largest {16 << 20} --rounds 3"
+        )
         for ranks in (4, 8, 16)
     },
-    "engine_collectives": [sys.executable, "bench/engine_collectives_bench.py"],
-    "open_mpi": [sys.executable, "bench/open_mpi_bench.py"],
+    "engine_collectives": python("engine_collectives_bench.py"),
+    "open_mpi": python("open_mpi_bench.py"),
 }
 
 

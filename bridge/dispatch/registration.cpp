@@ -119,8 +119,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
     if (!op || !goes_through_plans(*op)) continue;
-    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    m.impl(full.c_str(), kernel_for(*op));
+    m.impl(c10::toString(name).c_str(), kernel_for(*op));
   }
 }
 

@@ -18,8 +18,7 @@ constexpr const char* kOpaque = "mkldnn tensors. Use a strided one (.to_dense())
 
 void refuse_quantized(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
                       torch::jit::Stack* /*stack*/) {
-  const auto& name = op.operator_name();
-  refuse(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name, kQuantized);
+  refuse(c10::toString(op.operator_name()), kQuantized);
 }
 
 TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {

@@ -12,6 +12,8 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
+#include "bridge/runtime/alias.h"
+
 namespace neuron::bridge {
 
 namespace {
@@ -46,8 +48,8 @@ bool is_wrapper(const Tensor& tensor) {
 // A CPU tensor like this one, over no memory: the choice looks at nothing else, and wrappers, fake tensors and those of
 // vmap have no memory. It depends on whether a gradient will be asked for.
 Tensor outline(const Tensor& tensor) {
-  const auto options = at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU);
-  return at::from_blob(nullptr, tensor.sizes(), tensor.strides(), options)
+  return make_alias(nullptr, extent_bytes(tensor.sizes(), tensor.strides(), tensor.itemsize()),
+                    tensor.sizes(), tensor.strides(), tensor.scalar_type())
       .set_requires_grad(tensor.requires_grad());
 }
 

@@ -24,8 +24,7 @@ void register_composed(torch::Library& library, c10::DispatchKey key, c10::Dispa
         !op->hasKernelForDispatchKey(cpu_key) || op->hasKernelForDispatchKey(key)) {
       continue;
     }
-    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    library.impl(full.c_str(), kernel());
+    library.impl(c10::toString(name).c_str(), kernel());
   }
 }
 

@@ -4,8 +4,8 @@
 // the queue's order makes that safe, however many commands on it are still to run. Other users (streams,
 // point-to-point channels, peers) are noted by add_use() and keep a freed block from being reused until they
 // are done, or until its stream waits for them, which is as good; nobody need call record_stream for
-// correctness, though calling it does the same. Segments come
-// from the heap, blocks are slices of a segment. Small pool: requests below 1 MiB; large pool: the rest.
+// correctness, though calling it does the same. Segments come from the heap, blocks are slices of a segment.
+// Small pool: requests below 1 MiB; large pool: the rest.
 // Requests below 16 MiB are rounded to a size class (at least 256 B), larger ones to 512 B only. Thread-safe.
 // Statistics always hold reserved >= allocated.
 #pragma once

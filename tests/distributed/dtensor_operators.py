@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from full_tensor import full
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.experimental import implicit_replication
 
 # name -> function, shapes of its floating point inputs
@@ -50,8 +51,7 @@ def run_operator(function: Callable[..., torch.Tensor], inputs: list[torch.Tenso
     """The result and the inputs' gradients."""
     result = function(*inputs)
     (result * result).sum().backward()
-    tensors = [result.detach(), *(t.grad for t in inputs)]
-    return [(t.full_tensor() if isinstance(t, DTensor) else t).cpu() for t in tensors]
+    return [full(t) for t in (result, *(t.grad for t in inputs))]
 
 
 def operator_fault(

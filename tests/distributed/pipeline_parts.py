@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from full_tensor import full
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
@@ -105,12 +106,6 @@ def schedule_of(kind: type, stages: list[PipelineStage], microbatches: int, **op
     return kind(stages[0] if single else stages, n_microbatches=microbatches, **options)
 
 
-def value_of(parameter: torch.Tensor) -> torch.Tensor:
-    """The whole parameter on the CPU, however it is sharded."""
-    full = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
-    return full.detach().cpu()
-
-
 def run_steps(schedule: object, modules: dict[int, nn.Module], count: int, part: tuple[int, int] = (0, 1)) -> Trained:
     """Trains for STEPS steps. `part` = (i, n): this replica's batch is rows i, i + n, … of the whole."""
     optimizer = optimizer_of([p for module in modules.values() for p in module.parameters()])
@@ -128,7 +123,7 @@ def run_steps(schedule: object, modules: dict[int, nn.Module], count: int, part:
         if of_microbatches:
             losses.append(torch.stack(of_microbatches).mean())
     parameters = {
-        f"{index}.{name.removeprefix('module.')}": value_of(p)
+        f"{index}.{name.removeprefix('module.')}": full(p)
         for index, module in modules.items()
         for name, p in module.named_parameters()
     }

@@ -7,6 +7,7 @@ import functools
 
 import torch
 import torch.distributed as dist
+from full_tensor import full
 from sharded_training import (
     CLOSE,
     STEPS,
@@ -17,7 +18,6 @@ from sharded_training import (
     batch,
     blocks,
     fit,
-    full,
     shard_blocks,
     train,
     world_mesh,

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from sharded_training import WIDTH, batch, blocks, fit, full, shard_blocks, train, world_mesh
+from full_tensor import full
+from sharded_training import WIDTH, batch, blocks, fit, shard_blocks, train, world_mesh
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,

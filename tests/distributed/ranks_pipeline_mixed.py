@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 
 import torch
+from full_tensor import full
 from pipeline_parts import (
     BATCH,
     Layout,
@@ -18,7 +19,6 @@ from pipeline_parts import (
     schedule_of,
     stages_of,
     v_shaped,
-    value_of,
 )
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -146,4 +146,4 @@ def check_dtensors_at_the_border(rank: int, world_size: int) -> None:
         schedule.step(*given, target=target.to(device) if last else None, return_outputs=False)
         nn.functional.mse_loss(nn.Sequential(*whole)(inputs), target).backward()
         for mine, expected in zip(module.parameters(), whole[place].parameters(), strict=True):
-            torch.testing.assert_close(value_of(mine.grad), expected.grad, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(full(mine.grad), expected.grad, rtol=1e-5, atol=1e-6)

@@ -15,6 +15,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from decoder import LENGTH, WIDTH, Decoder, batches, decoder, loss_of, train_alone
 from experts import RoutedExperts
+from full_tensor import full
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -48,10 +49,6 @@ def alone() -> Trained:
     return train_alone(decoder())
 
 
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
-
-
 def forward_and_backward(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     loss = loss_of(model, tokens, targets)
     loss.backward()
@@ -72,8 +69,8 @@ def train(model: nn.Module, step: Step = forward_and_backward, shares: DeviceMes
         optimizer.step()
         if shares is not None:
             dist.all_reduce(loss, op=dist.ReduceOp.AVG, group=shares.get_group())
-        losses.append(whole(loss).item())
-    return losses, {name: whole(parameter) for name, parameter in model.named_parameters()}
+        losses.append(full(loss).item())
+    return losses, {name: full(parameter) for name, parameter in model.named_parameters()}
 
 
 def assert_trained_alike(actual: Trained, expected: Trained, tolerance: float = 1e-4) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from full_tensor import full
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 
 WIDTH, BATCH, STEPS = 16, 8, 10
 
@@ -55,11 +55,6 @@ class Trained:
     parameters: list[torch.Tensor]
     model: nn.Module
     optimizer: torch.optim.Optimizer
-
-
-def full(tensor: torch.Tensor) -> torch.Tensor:
-    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return whole.detach().cpu()
 
 
 def batch(step: int, device: str, width: int = WIDTH) -> torch.Tensor:

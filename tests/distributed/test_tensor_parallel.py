@@ -30,20 +30,21 @@ def test_tensor_parallel(results: CheckResults, name: str) -> None:
     results.verify(name)
 
 
-@pytest.mark.parametrize(("world_size", "host_cc"), [(2, "0"), (4, "1")])
-def test_guide_example(world_size: int, host_cc: str) -> None:
-    run = run_torchrun(EXAMPLES / "tensor_parallel.py", world_size, env={"TORCH_NEURONX_ENABLE_HOST_CC": host_cc})
+def example(script: str, world_size: int, env: dict[str, str] | None = None) -> list[str]:
+    """What the example prints, when its five losses fall."""
+    run = run_torchrun(EXAMPLES / script, world_size, env=env)
     assert run.returncode == 0, run.describe()
     lines = run.stdout.splitlines()
     losses = [float(line.split("loss=")[1]) for line in lines if "loss=" in line]
     assert len(losses) == 5 and losses[-1] < losses[0]
+    return lines
+
+
+@pytest.mark.parametrize(("world_size", "host_cc"), [(2, "0"), (4, "1")])
+def test_guide_example(world_size: int, host_cc: str) -> None:
+    lines = example("tensor_parallel.py", world_size, {"TORCH_NEURONX_ENABLE_HOST_CC": host_cc})
     assert f"weight=(32, 16) here=({32 // world_size}, 16)" in lines
 
 
 def test_example_with_fsdp() -> None:
-    run = run_torchrun(EXAMPLES / "tp_fsdp.py", 4)
-    assert run.returncode == 0, run.describe()
-    lines = run.stdout.splitlines()
-    losses = [float(line.split("loss=")[1]) for line in lines if "loss=" in line]
-    assert len(losses) == 5 and losses[-1] < losses[0]
-    assert "weight=(32, 16) here=(8, 16)" in lines
+    assert "weight=(32, 16) here=(8, 16)" in example("tp_fsdp.py", 4)

@@ -45,22 +45,10 @@ Plan::Plan(const OpInfo& operator_info) : info(operator_info) {}
 Plan::~Plan() = default;
 
 std::unique_ptr<PlanCommand> Plan::take_command(const CallKey& key, Arguments arguments) {
-  std::unique_ptr<PlanCommand> command;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!pool_.empty()) {
-      command = std::move(pool_.back());
-      pool_.pop_back();
-    }
-  }
+  std::unique_ptr<PlanCommand> command = commands.take();
   if (!command) command = std::make_unique<PlanCommand>(shared_from_this(), key, arguments);
-  command->load(shared_from_this(), key, arguments);
+  command->load(key, arguments);
   return command;
-}
-
-void Plan::give_back(std::unique_ptr<PlanCommand> command) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (pool_.size() < kPooledCommands) pool_.push_back(std::move(command));
 }
 
 PlanPtr make_plan(const OpInfo& info, const CallKey& key, Arguments arguments) {

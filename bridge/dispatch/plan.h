@@ -9,16 +9,14 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "bridge/dispatch/call_key.h"
+#include "bridge/dispatch/command_pool.h"
 #include "bridge/dispatch/op_info.h"
 
 namespace neuron::bridge {
-
-class PlanCommand;
 
 // Which allocation of its size, in a run of the kernel, becomes the output, from 0; nothing until a run has shown it.
 // Written by the streams' threads.
@@ -72,13 +70,8 @@ struct Plan : std::enable_shared_from_this<Plan> {
 
   // A command made for this plan, recycled or new.
   std::unique_ptr<PlanCommand> take_command(const CallKey& key, Arguments arguments);
-  void give_back(std::unique_ptr<PlanCommand> command) noexcept;
 
-  static constexpr std::size_t kPooledCommands = 64;
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<PlanCommand>> pool_;
+  CommandPool commands;
 };
 using PlanPtr = std::shared_ptr<Plan>;
 

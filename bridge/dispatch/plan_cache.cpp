@@ -22,7 +22,10 @@ void PlanCache::insert(const CallKey& key, PlanPtr plan) {
   if (plans_.size() >= kPlansPerOperator) {
     const auto oldest = plans_.find(order_.front());
     order_.pop_front();
-    if (oldest != plans_.end()) plans_.erase(oldest);
+    if (oldest != plans_.end()) {
+      oldest->second.plan->commands.close();
+      plans_.erase(oldest);
+    }
     ++stats_.evictions;
   }
   plans_.emplace(key.hash, Entry{{key.words.begin(), key.words.end()}, std::move(plan)});
@@ -38,6 +41,7 @@ PlanCacheStats PlanCache::stats() const {
 
 void PlanCache::clear() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [hash, entry] : plans_) entry.plan->commands.close();
   plans_.clear();
   order_.clear();
 }

@@ -42,10 +42,28 @@ c10::IValue with_aliases(const c10::IValue& value, const std::vector<at::Tensor>
   return list;
 }
 
+// Whether the argument's value is not in the key (call_key.h).
+bool varies(ArgumentKind kind, const c10::IValue& value) {
+  switch (kind) {
+    case ArgumentKind::kScalar:
+    case ArgumentKind::kScalarList:
+    case ArgumentKind::kGenerator:
+      return true;
+    case ArgumentKind::kValue:
+      return value.isDouble();
+    case ArgumentKind::kTensor:
+    case ArgumentKind::kTensorList:
+      break;
+  }
+  return false;
+}
+
 }  // namespace
 
 PlanCommand::PlanCommand(PlanPtr plan, const CallKey& key, Arguments arguments)
-    : Command(CommandKind::kCompute, RunMode::kMayInline, plan->info.name), plan_(std::move(plan)) {
+    : Command(CommandKind::kCompute, RunMode::kMayInline, plan->info.name),
+      plan_(std::move(plan)),
+      has_place_(plan_->commands.claim_place()) {
   const OpInfo& info = plan_->info;
   std::size_t scalars = 0;
   for (const TensorArgument& argument : key.tensors) scalars += argument.host_scalar ? 1 : 0;
@@ -59,7 +77,8 @@ PlanCommand::PlanCommand(PlanPtr plan, const CallKey& key, Arguments arguments)
   for (std::size_t i = 0; i < info.arguments.size(); ++i) {
     const c10::IValue& value = arguments[i];
     const bool has_tensors = holds_tensors(info.arguments[i].kind) && !value.isNone();
-    arguments_.push_back(has_tensors ? with_aliases(value, aliases_, next) : value);
+    arguments_.push_back(has_tensors ? with_aliases(value, aliases_, next) : on_host(value));
+    if (varies(info.arguments[i].kind, value)) varying_arguments_.push_back(i);
   }
   for (const OutputSpec& spec : plan_->outputs) {
     outputs_.push_back(spec.defined ? make_alias(nullptr, spec.nbytes, spec.sizes, spec.strides, spec.dtype)
@@ -68,14 +87,17 @@ PlanCommand::PlanCommand(PlanPtr plan, const CallKey& key, Arguments arguments)
   if (info.style == OutputStyle::kOutOverload) {
     for (const at::Tensor& output : outputs_) arguments_.emplace_back(output);
   }
+  varying_values_.resize(varying_arguments_.size());
+  data_.resize(aliases_.size() + outputs_.size());
 }
 
-void PlanCommand::load(PlanPtr plan, const CallKey& key, Arguments arguments) {
-  plan_ = std::move(plan);
-  const OpInfo& info = plan_->info;
-  for (std::size_t i = 0; i < info.arguments.size(); ++i) {
-    if (!holds_tensors(info.arguments[i].kind)) arguments_[i] = on_host(arguments[i]);
-  }
+PlanCommand::~PlanCommand() {
+  if (has_place_) plan_->commands.release_place();
+}
+
+void PlanCommand::load(const CallKey& key, Arguments arguments) {
+  for (std::size_t i = 0; i < varying_arguments_.size(); ++i)
+    varying_values_[i] = arguments[varying_arguments_[i]];
   std::size_t scalar = 0;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < key.tensors.size(); ++i) {
@@ -83,9 +105,9 @@ void PlanCommand::load(PlanPtr plan, const CallKey& key, Arguments arguments) {
     if (key.tensors[i].host_scalar) {
       auto& copy = host_scalars_[scalar++];
       std::memcpy(copy.data(), tensor.const_data_ptr(), tensor.itemsize());
-      retarget(aliases_[i], copy.data());
+      data_[i] = copy.data();
     } else {
-      retarget(aliases_[i], tensor.numel() == 0 ? nullptr : const_cast<void*>(tensor.const_data_ptr()));
+      data_[i] = tensor.numel() == 0 ? nullptr : const_cast<void*>(tensor.const_data_ptr());
       bytes += tensor.nbytes();
     }
   }
@@ -93,17 +115,27 @@ void PlanCommand::load(PlanPtr plan, const CallKey& key, Arguments arguments) {
   set_traffic_bytes(bytes);
 }
 
-void PlanCommand::set_output(std::size_t index, void* data) { retarget(outputs_[index], data); }
-
 void PlanCommand::set_generator(const at::Generator& generator) {
   const auto& arguments = plan_->info.arguments;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].kind == ArgumentKind::kGenerator) arguments_[i] = generator;
+  for (std::size_t i = 0; i < varying_arguments_.size(); ++i) {
+    if (arguments[varying_arguments_[i]].kind == ArgumentKind::kGenerator) varying_values_[i] = generator;
+  }
+}
+
+// Puts this call's addresses and values where the kernel finds them.
+void PlanCommand::bind() {
+  for (std::size_t i = 0; i < varying_arguments_.size(); ++i)
+    arguments_[varying_arguments_[i]] = varying_values_[i];
+  const std::size_t count = aliases_.size();
+  for (std::size_t i = 0; i < count; ++i) retarget(aliases_[i], data_[i]);
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    if (outputs_[i].defined()) retarget(outputs_[i], data_[count + i]);
   }
 }
 
 Status PlanCommand::run(Stream& /*stream*/) {
   const KernelScope scope(threads_);
+  bind();
   static thread_local torch::jit::Stack stack;
   stack.assign(arguments_.begin(), arguments_.end());
   const OpInfo& info = plan_->info;
@@ -186,9 +218,7 @@ void PlanCommand::run_functional(torch::jit::Stack& stack) {
 }
 
 void PlanCommand::retire() noexcept {
-  // The pool is the plan's: keep it alive until we are in it, or gone.
-  const PlanPtr plan = std::move(plan_);
-  plan->give_back(std::unique_ptr<PlanCommand>(this));
+  if (!has_place_ || !plan_->commands.give_back(*this)) delete this;
 }
 
 }  // namespace neuron::bridge

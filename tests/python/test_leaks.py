@@ -78,6 +78,41 @@ print(json.dumps([before, after, ran]))
 """
 
 
+MANY_SHAPES = """
+import ctypes, gc, json
+from pathlib import Path
+
+def host_bytes():
+    gc.collect()
+    torch.neuron.synchronize()
+    torch.neuron.empty_cache()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["RssAnon"].split()[0]) << 10
+
+def more_shapes_than_plans():
+    for size in range(1200):
+        x = torch.empty(size % 7 + 1, size, device="neuron")
+        for _ in range(2):
+            x = x + 1
+
+for _ in range(8):
+    more_shapes_than_plans()
+before, evicted = host_bytes(), _C.plan_cache_stats()["evictions"]
+for _ in range(4):
+    more_shapes_than_plans()
+print(json.dumps([host_bytes() - before, _C.plan_cache_stats()["evictions"] - evicted]))
+"""
+
+
+@pytest.mark.parametrize("inline", ["always", "never"])
+def test_plans_that_are_given_up(inline: str) -> None:
+    """A plan and its used commands hold each other: both go when the plan has lost its place."""
+    grown, evicted = json.loads(run_script(MANY_SHAPES, {"NEURON_EMU_INLINE": inline}))
+    assert evicted >= 4000
+    assert grown < 2 << 20  # some 2 KB for each plan would be 9 MB
+
+
 def check(warm: int, rounds: int, operators: int, host_bytes: int) -> None:
     program = PROGRAM.replace("WARM", str(warm)).replace("ROUNDS", str(rounds))
     before, after, ran = json.loads(run_script(program, timeout=3000))

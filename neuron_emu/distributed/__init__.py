@@ -15,6 +15,16 @@ def register() -> None:
     """Makes `neuron` a backend of torch.distributed, and the default one for neuron devices."""
     if dist.is_available():
         dist.Backend.register_backend("neuron", _create, extended_api=True, devices=["neuron"])
+        _join_fake_backend()
+
+
+def _join_fake_backend() -> None:
+    """torch's `fake` backend, a group without peers for dry runs, takes neuron tensors as it takes cuda's."""
+    from torch.testing._internal.distributed import fake_pg  # noqa: F401  (registers the backend)
+
+    devices = dist.Backend.backend_capability[dist.Backend.FAKE]
+    if "neuron" not in devices:
+        devices.append("neuron")
 
 
 def _create(backend_options: Any, group_options: Any) -> Any:

@@ -109,6 +109,34 @@ TEST_F(StreamInlineTest, OldCommandsAreNotRunAgain) {
   EXPECT_EQ(runs, 2);
 }
 
+// The thread finds its commands, and reads none that comes later, however slow it is when an inline command has
+// completed and others fill the ring (under TSan a slot that is written too early is a race).
+TEST_F(StreamInlineTest, ARingThatFillsBehindAnInlineCommandKeepsOrder) {
+  constexpr int kCommands = 4;
+  CoreOptions options;
+  options.memory_limit = DeviceHeap::kUnit;
+  options.run_ahead.commands = kCommands;
+  const auto core = make_test_core(options);
+  Stream& stream = core->default_stream();
+  std::vector<int> order;
+  std::vector<int> expected;
+  for (int round = 0; round < 50; ++round) {
+    Gate gate;
+    std::thread runner([&] { stream.submit(gate.command(RunMode::kMayInline)); });
+    gate.wait_for_arrival();
+    std::thread filler([&] {
+      for (int i = 0; i < 3 * kCommands; ++i) submit(stream, [&order, i] { order.push_back(i); });
+    });
+    for (int chance = 0; chance < 10; ++chance) std::this_thread::yield();
+    gate.open();
+    filler.join();
+    runner.join();
+    EXPECT_EQ(stream.synchronize(), nullptr);
+    for (int i = 0; i < 3 * kCommands; ++i) expected.push_back(i);
+  }
+  EXPECT_EQ(order, expected);
+}
+
 TEST_F(StreamInlineTest, AnInlineCommandMaySubmitToItsStream) {
   std::vector<int> order;
   submit(

@@ -22,7 +22,7 @@ namespace neuron {
 
 namespace {
 
-constexpr StreamPosition kStop = std::numeric_limits<StreamPosition>::max();
+constexpr std::uint64_t kStop = std::numeric_limits<std::uint64_t>::max();
 
 // The queue whose command runs on this thread; the inner one when a command runs another stream's inline.
 thread_local const StreamQueue* tls_running = nullptr;
@@ -66,7 +66,7 @@ StreamErrorPtr error_of_exception(const Command& command) {
 StreamQueue::StreamQueue(Stream& stream, const RunAheadLimits& limits)
     : stream_(stream),
       limits_(limits),
-      ring_(std::bit_ceil(std::size_t{limits.commands}), nullptr),
+      ring_(std::bit_ceil(std::size_t{limits.commands})),
       mask_(ring_.size() - 1) {
   NEURON_CHECK(limits.commands >= 1, "a stream holds at least one command");
 }
@@ -103,7 +103,6 @@ StreamPosition StreamQueue::submit(std::unique_ptr<Command> command) {
   if (command->mode() == RunMode::kMayInline && inline_policy() == InlinePolicy::kAlways &&
       completed() == submitted_.load(std::memory_order_relaxed)) {
     const StreamPosition position = submitted_.load(std::memory_order_relaxed) + 1;
-    ring_[position & mask_] = nullptr;
     submitted_.store(position, std::memory_order_release);
     lock.unlock();
     execute(command.release(), position);
@@ -126,24 +125,30 @@ StreamPosition StreamQueue::enqueue(std::unique_ptr<Command> command) {
   const std::uint64_t held = command->held_bytes();
   wait_for_room(position, held);
   if (held != 0) held_bytes_.fetch_add(held, std::memory_order_relaxed);
-  ring_[position & mask_] = command.release();
+  const std::uint64_t item = ++enqueued_;
+  ring_[item & mask_] = {command.release(), position};
   submitted_.store(position, std::memory_order_release);
-  queued_.publish(position);
+  queued_.publish(item);
   if (!thread_.joinable() && !start_thread()) [[unlikely]] {
     // No thread is to be had, so nobody else runs queued commands: do it here, after those that run inline.
     // The one place where a command runs under the submission lock.
-    drain_up_to(position);
+    drain_up_to(item);
   }
   return position;
 }
 
 void StreamQueue::wait_for_room(StreamPosition position, std::uint64_t held_bytes) {
-  if (position - known_completed_ > limits_.commands) known_completed_ = completed();
-  if (position - known_completed_ > limits_.commands) [[unlikely]] {
-    NEURON_CHECK(!runs_here(), "a command filled the stream that it runs on");
-    // Sleep until there is some room, not just for one command: a wake-up costs more than most commands.
-    const StreamPosition oldest = position - limits_.commands;
-    completed_.wait(std::min(oldest + limits_.commands / 8, position - 1), Deadline::never());
+  const std::uint64_t item = enqueued_ + 1;
+  if (item > limits_.commands) {
+    // So many commands before this one must have left the ring.
+    const std::uint64_t oldest = item - limits_.commands;
+    const StreamPosition needed = ring_[oldest & mask_].position;
+    if (needed > known_completed_) known_completed_ = completed();
+    if (needed > known_completed_) [[unlikely]] {
+      NEURON_CHECK(!runs_here(), "a command filled the stream that it runs on");
+      // Sleep until there is some room, not just for one command: a wake-up costs more than most commands.
+      completed_.wait(ring_[(oldest + limits_.commands / 8) & mask_].position, Deadline::never());
+    }
   }
   if (held_bytes == 0) return;
   while (held_bytes_.load(std::memory_order_acquire) + held_bytes > limits_.bytes) {
@@ -176,21 +181,18 @@ void StreamQueue::drain() {
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
   if (const auto initializer = stream_thread_initializer()) initializer();
   for (;;) {
-    queued_.wait(completed() + 1, Deadline::never());
-    const StreamPosition last = queued_.load();
+    queued_.wait(drained_ + 1, Deadline::never());
+    const std::uint64_t last = queued_.load();
     if (last == kStop) return;
     drain_up_to(last);
   }
 }
 
-void StreamQueue::drain_up_to(StreamPosition last) {
-  for (StreamPosition position = completed() + 1; position <= last; ++position) {
-    Command* command = ring_[position & mask_];
-    if (command == nullptr) {
-      completed_.wait(position, Deadline::never());
-    } else {
-      execute(command, position);
-    }
+void StreamQueue::drain_up_to(std::uint64_t last) {
+  while (drained_ < last) {
+    const Slot slot = ring_[++drained_ & mask_];
+    completed_.wait(slot.position - 1, Deadline::never());
+    execute(slot.command, slot.position);
   }
 }
 

@@ -2,12 +2,11 @@
 // layer.
 //
 // Positions decide who runs a command; there is no role to take and give back:
-// - Under the submission lock a command gets the next position. Either its pointer goes into the ring, for the
-//   thread, or (stream idle, command may run inline) a null goes there, and the submitter runs it after
-//   unlocking.
-// - Whoever owns position p publishes completed = p. The thread runs p only after completed = p - 1, and
-//   passes over a null by waiting for its owner. So one command runs at a time, in order, and nobody runs
-//   under a lock.
+// - Under the submission lock a command gets the next position. Either it goes into the ring with that position,
+//   for the thread, or (stream idle, command may run inline) the submitter runs it after unlocking.
+// - Whoever owns position p publishes completed = p. The thread runs p only after completed = p - 1, which may be
+//   an inline command's. So one command runs at a time, in order, and nobody runs under a lock.
+// - A slot of the ring is free again when its command has completed: the thread has read it by then.
 #pragma once
 
 #include <atomic>
@@ -55,29 +54,36 @@ class StreamQueue {
   void wait_for_room(StreamPosition position, std::uint64_t held_bytes);
   bool start_thread();
   void drain();
-  void drain_up_to(StreamPosition last);
+  void drain_up_to(std::uint64_t last);
   void execute(Command* command, StreamPosition position);
   bool run(Command& command);
 
   Stream& stream_;
   const RunAheadLimits limits_;
-  std::vector<Command*> ring_;  // a power of two slots; position p has slot p & mask_
-  const StreamPosition mask_;
+  struct Slot {
+    Command* command = nullptr;
+    StreamPosition position = 0;
+  };
+  std::vector<Slot>
+      ring_;  // a power of two slots; the n-th command for the thread, from 1, has slot n & mask_
+  const std::uint64_t mask_;
 
   // The two sides write to cache lines of their own, so that a thread that keeps up does not slow the
   // submitter down. The submitter's side.
   alignas(64) std::mutex submission_;
   std::atomic<StreamPosition> submitted_{0};
+  std::uint64_t enqueued_ = 0;          // under the submission lock: commands that were put into the ring
   StreamPosition known_completed_ = 0;  // under the submission lock: a past value of completed_
   std::atomic<bool> closed_{false};
   std::thread thread_;
 
   // What the thread waits for.
-  alignas(64) WaitCounter queued_;  // position of the last command for the thread; kStop ends it
+  alignas(64) WaitCounter queued_;  // how many commands are for the thread; kStop ends it
 
   // The side of whoever runs the present command.
   alignas(64) WaitCounter completed_;
   StreamPosition running_ = 0;
+  std::uint64_t drained_ = 0;  // how many commands of the ring have run; the thread's
   std::atomic<std::uint64_t> held_bytes_{0};
   StreamErrors errors_;
 };

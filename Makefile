@@ -61,10 +61,15 @@ ctest: build
 pytest: build
 	$(BIN)/python -m pytest
 
-sanitizers: $(VENV)/.stamp-test
+# What threads share in the engine, in its own tests; in the bridge, under Python threads.
+UNDER_TSAN := $(addprefix tests/python/test_,threads.py streams.py events.py copies.py memory.py dispatch.py host_memory.py)
+sanitizers: build
 	for preset in asan-ubsan tsan; do \
 	  $(CMAKE) --preset $$preset && $(CMAKE) --build --preset $$preset -j $(JOBS) && \
 	  $(BIN)/ctest --preset $$preset --no-tests=error -j $(JOBS); done
+	$(CMAKE) --preset tsan-bridge -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
+	$(CMAKE) --build --preset tsan-bridge -j $(JOBS)
+	tools/pytest_under_tsan.sh build/tsan-bridge $(UNDER_TSAN)
 
 bench: build
 	$(CMAKE) -S . -B $(BUILD) -DNEURON_BUILD_BENCH=ON

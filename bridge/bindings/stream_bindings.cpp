@@ -32,9 +32,8 @@ std::shared_ptr<Gate> hold(std::int64_t id, int device) {
     gate->pass();
     return Status::ok();
   };
-  engine_stream(stream_of(id, device))
-      .submit(std::make_unique<FunctionCommand<decltype(pass)>>(CommandKind::kHost, RunMode::kQueued, "gate",
-                                                                pass));
+  submit(engine_stream(stream_of(id, device)), std::make_unique<FunctionCommand<decltype(pass)>>(
+                                                   CommandKind::kHost, RunMode::kQueued, "gate", pass));
   return gate;
 }
 

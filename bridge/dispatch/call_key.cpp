@@ -40,7 +40,7 @@ void CallKey::build(const OpInfo& info, Arguments values) {
         if (value.isNone()) {
           add(0);
         } else {
-          add_tensor(value.toTensor(), argument.written, info);
+          add_tensor(value.toTensor(), argument, info);
         }
         break;
       case ArgumentKind::kTensorList:
@@ -53,7 +53,7 @@ void CallKey::build(const OpInfo& info, Arguments values) {
             if (element.isNone()) {
               add(0);
             } else {
-              add_tensor(element.toTensor(), argument.written, info);
+              add_tensor(element.toTensor(), argument, info);
             }
           }
         }
@@ -88,14 +88,14 @@ void CallKey::add_scalar(const c10::IValue& value, bool by_value) {
   if (value.isInt()) add(static_cast<std::uint64_t>(value.toInt()));
 }
 
-void CallKey::add_tensor(const at::Tensor& tensor, bool written, const OpInfo& info) {
+void CallKey::add_tensor(const at::Tensor& tensor, const ArgumentInfo& argument, const OpInfo& info) {
   if (!tensor.defined()) {
     add(0);
     return;
   }
   const auto* impl = tensor.unsafeGetTensorImpl();
   const bool on_device = tensor.device().type() == c10::DeviceType::PrivateUse1;
-  const bool host_scalar = !on_device && tensor.device().is_cpu() && tensor.dim() == 0;
+  const bool host_scalar = is_host_scalar(tensor, argument);
   if (tensor.layout() != at::kStrided || impl->is_python_dispatch() || !tensor.has_storage() ||
       tensor.is_quantized() || impl->key_set().has(c10::DispatchKey::NestedTensorPrivateUse1) ||
       tensor._is_zerotensor()) {
@@ -109,7 +109,7 @@ void CallKey::add_tensor(const at::Tensor& tensor, bool written, const OpInfo& i
                 static_cast<int>(device), " and ", tensor.device(), "!");
   } else if (!host_scalar) {
     obstacle = "a host tensor among the arguments";
-  } else if (written) {
+  } else if (argument.written) {
     obstacle = "a host tensor to be written to";
   }
   std::uint64_t word = 1;
@@ -126,7 +126,7 @@ void CallKey::add_tensor(const at::Tensor& tensor, bool written, const OpInfo& i
     add(static_cast<std::uint64_t>(sizes[i]));
     add(static_cast<std::uint64_t>(strides[i]));
   }
-  tensors.push_back({&tensor, written, host_scalar});
+  tensors.push_back({&tensor, argument.written, host_scalar});
 }
 
 void CallKey::add_value(const c10::IValue& value) {

@@ -18,7 +18,7 @@ namespace neuron::bridge {
 struct TensorArgument {
   const at::Tensor* tensor;  // borrowed from the arguments; undefined tensors are not listed
   bool written;
-  bool host_scalar;  // a CPU tensor with one element and no dimension: its value is copied at submission
+  bool host_scalar;  // is_host_scalar: its value is copied at submission
 };
 
 struct CallKey {
@@ -34,7 +34,7 @@ struct CallKey {
   void build(const OpInfo& info, Arguments values);
 
  private:
-  void add_tensor(const at::Tensor& tensor, bool written, const OpInfo& info);
+  void add_tensor(const at::Tensor& tensor, const ArgumentInfo& argument, const OpInfo& info);
   void add_scalar(const c10::IValue& value, bool by_value);
   void add_value(const c10::IValue& value);
   void add(std::uint64_t word) {

@@ -68,7 +68,7 @@ void submit(const PlanPtr& plan, const CallKey& key, Arguments arguments, Output
   outputs.is_list = plan->returns_list;
   if (plan->info.random) command->set_generator(reserve_generator(plan->info, arguments, key.device));
   command->set_threads(intra_op_threads());
-  const StreamPosition position = stream.submit(std::move(command));
+  const StreamPosition position = bridge::submit(stream, std::move(command));
   for (const TensorArgument& argument : key.tensors) {
     if (!argument.host_scalar) record_use(*argument.tensor, stream, position);
   }

@@ -226,14 +226,15 @@ void check_devices(const OpInfo& info, const torch::jit::Stack& stack) {
   const std::size_t first = stack.size() - info.arguments.size();
   const at::Tensor* device = nullptr;
   const at::Tensor* host = nullptr;
-  const auto look = [&](const at::Tensor& tensor, bool written) {
+  const auto look = [&](const at::Tensor& tensor, const ArgumentInfo& argument) {
     if (!tensor.defined()) return;
     if (on_device(tensor)) device = &tensor;
-    if (tensor.device().is_cpu() && (tensor.dim() > 0 || written)) host = &tensor;
+    const bool number = tensor.dim() == 0 || argument.holds_numbers;
+    if (tensor.device().is_cpu() && (argument.written || !number)) host = &tensor;
   };
   for (std::size_t i = 0; i < info.arguments.size(); ++i) {
-    const bool written = info.arguments[i].written;
-    for_each_tensor(stack[first + i], [&](const at::Tensor& tensor) { look(tensor, written); });
+    const ArgumentInfo& argument = info.arguments[i];
+    for_each_tensor(stack[first + i], [&](const at::Tensor& tensor) { look(tensor, argument); });
   }
   TORCH_CHECK(device == nullptr || host == nullptr, info.name,
               ": Expected all tensors to be on the same device, but found at least two devices, ",

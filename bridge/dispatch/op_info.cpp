@@ -114,6 +114,10 @@ bool is_pointwise(const c10::OperatorHandle& op) {
   return false;
 }
 
+bool holds_numbers(const c10::Argument& argument) {
+  return is_tensor(*argument.type()) && (argument.name() == "lr" || argument.name() == "scalars");
+}
+
 const c10::AliasInfo* written_alias(const c10::Argument& argument) {
   const c10::AliasInfo* info = argument.alias_info();
   return info != nullptr && info->isWrite() ? info : nullptr;
@@ -121,13 +125,20 @@ const c10::AliasInfo* written_alias(const c10::Argument& argument) {
 
 }  // namespace
 
+bool is_host_scalar(const at::Tensor& tensor, const ArgumentInfo& argument) {
+  return tensor.device().is_cpu() && (tensor.dim() == 0 || (argument.holds_numbers && tensor.numel() == 1));
+}
+
 OpInfo::OpInfo(const c10::OperatorHandle& handle) : op(handle) {
   const auto& schema = handle.schema();
   const std::string full =
       schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
   name = (new std::string(full))->c_str();
   for (const auto& argument : schema.arguments()) {
-    arguments.push_back({kind_of(*argument.type()), written_alias(argument) != nullptr, argument.is_out()});
+    arguments.push_back({.kind = kind_of(*argument.type()),
+                         .written = written_alias(argument) != nullptr,
+                         .is_out = argument.is_out(),
+                         .holds_numbers = holds_numbers(argument)});
   }
   returns = schema.returns().size();
   structured = has_kernel(handle, c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&

@@ -1,6 +1,7 @@
 // OpInfo: what dispatch has to know about an operator, worked out once from its schema.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/util/ArrayRef.h>
@@ -28,7 +29,12 @@ struct ArgumentInfo {
   ArgumentKind kind;
   bool written;  // the schema says that the operator writes to it
   bool is_out;   // a keyword-only out= argument
+  // A tensor in the place of numbers, which may be the host's: a fused optimizer's rate, foreach's scalars.
+  bool holds_numbers;
 };
+
+// Whether this is a tensor of the host that stands for one number.
+bool is_host_scalar(const at::Tensor& tensor, const ArgumentInfo& argument);
 
 // How a functional call turns into work on outputs that exist beforehand.
 enum class OutputStyle : std::uint8_t {

@@ -64,7 +64,7 @@ StreamPosition enqueue(Stream& stream, at::Tensor destination, at::Tensor source
                        std::size_t held_bytes = 0) {
   auto command = std::make_unique<CopyCommand>(std::move(destination), std::move(source));
   command->set_held_bytes(held_bytes);
-  const StreamPosition position = stream.submit(std::move(command));
+  const StreamPosition position = submit(stream, std::move(command));
   if (env().launch_blocking) synchronize(stream);
   return position;
 }

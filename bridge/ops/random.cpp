@@ -99,7 +99,7 @@ void submit_fill(const char* name, const at::Tensor& target, const OptionalGener
       reserve_random(generator, device, static_cast<std::uint64_t>(target.numel() + 1) / 2);
   Stream& stream = current_stream(device);
   const StreamPosition position =
-      stream.submit(std::make_unique<FillCommand<Draw>>(name, make_alias(target), state, draw));
+      submit(stream, std::make_unique<FillCommand<Draw>>(name, make_alias(target), state, draw));
   record_use(target, stream, position);
   count_executed(name);
   if (env().launch_blocking) synchronize(stream);

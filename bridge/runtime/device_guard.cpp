@@ -6,6 +6,7 @@
 #include "bridge/runtime/autograd_threads.h"
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/event.h"
+#include "bridge/runtime/python_unlocked.h"
 #include "bridge/runtime/streams.h"
 #include "engine/base/env.h"
 
@@ -58,10 +59,13 @@ class NeuronGuard final : public c10::impl::DeviceGuardImplInterface {
       // Work's and FSDP's events are made without timing; torch.Event says which it wants.
       *event = new Event(flag == c10::EventFlag::BACKEND_DEFAULT);
     }
+    const PythonUnlocked unlocked;
     engine_event(*event)->record(engine_stream(stream));
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event != nullptr) engine_event(event)->wait(engine_stream(stream));
+    if (event == nullptr) return;
+    const PythonUnlocked unlocked;
+    engine_event(event)->wait(engine_stream(stream));
   }
   bool queryEvent(void* event) const override { return event == nullptr || engine_event(event)->query(); }
   void synchronizeEvent(void* event) const override {

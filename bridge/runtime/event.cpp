@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "bridge/runtime/errors.h"
+#include "bridge/runtime/python_unlocked.h"
 #include "engine/device/stream.h"
 
 namespace neuron::bridge {
@@ -10,6 +11,7 @@ namespace neuron::bridge {
 void synchronize_event(const Event& event) {
   const EventRecording recording = event.recording();
   if (recording.stream == nullptr) return;
+  const PythonUnlocked unlocked;
   raise_if_error(recording.stream->wait_until(recording.position));
   StreamErrorPtr error = recording.stream->error_at(recording.position);
   if (!error) return;

@@ -6,11 +6,13 @@
 #include "bridge/runtime/alias.h"
 #include "bridge/runtime/allocator.h"
 #include "bridge/runtime/devices.h"
+#include "bridge/runtime/python_unlocked.h"
 #include "bridge/runtime/streams.h"
 
 namespace neuron::bridge {
 
 void resize_storage(c10::StorageImpl& storage, std::size_t nbytes) {
+  const PythonUnlocked unlocked;
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   Stream& stream = current_stream(storage.device().index());
   c10::DataPtr fresh = allocate_on(stream, nbytes);
@@ -25,7 +27,7 @@ void resize_storage(c10::StorageImpl& storage, std::size_t nbytes) {
     auto command = std::make_unique<FunctionCommand<decltype(copy)>>(CommandKind::kCopy, RunMode::kMayInline,
                                                                      "resize_storage", copy);
     command->set_traffic_bytes(2 * kept);
-    record_use(block_of(storage.data_ptr()), stream, stream.submit(std::move(command)));
+    record_use(block_of(storage.data_ptr()), stream, submit(stream, std::move(command)));
   }
   storage.set_data_ptr_noswap(std::move(fresh));
   storage.set_nbytes(nbytes);

@@ -3,8 +3,11 @@
 #include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
 
+#include <utility>
+
 #include "bridge/runtime/devices.h"
 #include "bridge/runtime/errors.h"
+#include "bridge/runtime/python_unlocked.h"
 #include "engine/base/env.h"
 
 namespace neuron::bridge {
@@ -70,11 +73,20 @@ c10::Stream to_c10_stream(const Stream& stream) {
                      static_cast<c10::StreamId>(stream.id()));
 }
 
-void synchronize(Stream& stream) { raise_if_error(stream.synchronize()); }
+StreamPosition submit(Stream& stream, std::unique_ptr<Command> command) {
+  const PythonUnlocked unlocked;
+  return stream.submit(std::move(command));
+}
+
+void synchronize(Stream& stream) {
+  const PythonUnlocked unlocked;
+  raise_if_error(stream.synchronize());
+}
 
 void synchronize_device(c10::DeviceIndex device) {
   device = resolve(device);
   if (!DeviceRuntime::get().core_started(device)) return;
+  const PythonUnlocked unlocked;
   raise_if_error(core_of(device).synchronize());
 }
 

@@ -5,6 +5,8 @@
 
 #include <c10/core/Stream.h>
 
+#include <memory>
+
 #include "engine/device/stream.h"
 
 namespace neuron::bridge {
@@ -25,6 +27,8 @@ c10::Stream exchange_current_stream(c10::Stream stream);
 Stream& engine_stream(const c10::Stream& stream);
 c10::Stream to_c10_stream(const Stream& stream);
 
+// All commands of the bridge go to their streams here: waits for room in the stream, without Python's lock.
+StreamPosition submit(Stream& stream, std::unique_ptr<Command> command);
 // Raises the error that has reached the stream, after waiting for it / for all streams of a device.
 void synchronize(Stream& stream);
 void synchronize_device(c10::DeviceIndex device);

@@ -32,6 +32,7 @@ NOT_FUSED: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "rprop": lambda p, **mode: torch.optim.Rprop(p, lr=0.01, **mode),
     "asgd": lambda p, **mode: torch.optim.ASGD(p, lr=0.01, **mode),
 }
+FUSED = [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad]
 MODES: dict[str, dict[str, bool]] = {
     "default": {},
     "for_loop": {"foreach": False},
@@ -111,6 +112,58 @@ def test_foreach_is_the_default() -> None:
         ran = {**_C.op_counts(), **_C.fallback_counts()}
         assert any("_foreach_" in name for name in ran), ran
         assert not any(name.startswith("aten::addcdiv") for name in ran)
+
+
+def trained_at_a_tensor_rate(
+    kind: Callable[..., torch.optim.Optimizer], shape: tuple[int, ...], device: str
+) -> list[torch.Tensor]:
+    weights = parameters(device)
+    rate = torch.full(shape, 0.1)
+    optimizer = kind(weights, lr=rate, fused=True)
+    for _ in range(3):
+        for weight in weights:
+            weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        rate.mul_(0.5)
+    return [weight.detach().cpu() for weight in weights]
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
+@pytest.mark.parametrize("kind", FUSED)
+def test_fused_rate_on_the_host(
+    kind: Callable[..., torch.optim.Optimizer], shape: tuple[int, ...], either_policy: bool
+) -> None:
+    """A rate on the host is a number, whatever its dimensions; each step takes the value that it had at the call."""
+    expected = trained_at_a_tensor_rate(kind, shape, "cpu")
+    _C.reset_op_counts()
+    assert_all_close(trained_at_a_tensor_rate(kind, shape, "neuron"), expected)
+    assert not any("_fused_" in name for name in _C.fallback_counts())
+
+
+@pytest.mark.parametrize("operator", ["_foreach_addcdiv", "_foreach_addcmul"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_foreach_scalars_on_the_host(operator: str, count: int, either_policy: bool) -> None:
+    """CUDA takes them from nowhere else."""
+
+    def result(device: str) -> list[torch.Tensor]:
+        first, second, third = (
+            [torch.full((2,), base + i, device=device) for i in range(count)] for base in (1.0, 4.0, 8.0)
+        )
+        scalars = torch.arange(1.0, count + 1)
+        made = getattr(torch, operator)(first, second, third, scalars)
+        getattr(torch, operator + "_")(first, second, third, scalars)
+        scalars.zero_()
+        return [tensor.cpu() for tensor in (*made, *first)]
+
+    assert_all_close(result("neuron"), result("cpu"))
+
+
+def test_fused_gradients_on_the_host_are_refused() -> None:
+    options = {"weight_decay": 0, "momentum": 0, "dampening": 0, "nesterov": False, "maximize": False}
+    with pytest.raises(RuntimeError, match="same device"):
+        torch._fused_sgd_(
+            [torch.ones(1, device="neuron")], [torch.ones(1)], [], lr=torch.ones(1), is_first_step=True, **options
+        )
 
 
 def test_foreach_is_one_command_for_all_tensors() -> None:

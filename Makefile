@@ -61,8 +61,9 @@ ctest: build
 pytest: build
 	$(BIN)/python -m pytest
 
-# What threads share in the engine, in its own tests; in the bridge, under Python threads.
-UNDER_TSAN := $(addprefix tests/python/test_,threads.py streams.py events.py copies.py memory.py dispatch.py host_memory.py)
+# What threads share: in the engine by its own tests, in the bridge by tests of Python, with the extension instrumented.
+UNDER_TSAN := $(addprefix tests/python/test_,$(addsuffix .py,threads streams events copies memory dispatch host_memory python_lock fuzz)) \
+  tests/distributed/test_work.py tests/distributed/test_p2p.py
 sanitizers: build
 	for preset in asan-ubsan tsan; do \
 	  $(CMAKE) --preset $$preset && $(CMAKE) --build --preset $$preset -j $(JOBS) && \

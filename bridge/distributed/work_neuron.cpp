@@ -55,8 +55,10 @@ at::Tensor WorkNeuron::stacked_outputs() const {
 
 void WorkNeuron::complete_future() {
   static const auto tensor_list = c10::ListType::ofTensors();
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(tensor_list, std::vector<c10::Device>{neuron_device(device_)});
+  // With the limits lifted, tensors may lie on other cores of the process.
+  std::vector<c10::Device> devices{neuron_device(device_)};
+  for (const at::Tensor& output : parts_.outputs) devices.push_back(output.device());
+  auto future = c10::make_intrusive<c10::ivalue::Future>(tensor_list, std::move(devices));
   const bool stacked = future_is_stacked();
   std::optional<c10::StreamGuard> on_another;
   // The Future's events are recorded on the current stream, which messages must not hold up.

@@ -65,7 +65,7 @@ class SegmentPool final : public BlockPool {
   void free(Block* block) override;
   void add_use(Block* block, Stream& stream, StreamPosition position) override;
   void empty_cache() override;
-  MemoryStats stats() const override;
+  MemoryStats stats() override;
   std::vector<SegmentReading> read_segments() override;
   void reset_peak_stats() override;
   void reset_accumulated_stats() override;
@@ -368,6 +368,7 @@ std::vector<SegmentReading> SegmentPool::read_segments() {
   std::vector<SegmentReading> out;
   if (in_forked_child()) return out;
   MutexLock lock(mutex_);
+  reclaim_kept(kept_.size());
   for (const auto& [offset, segment] : segments_) {
     SegmentReading& reading = out.emplace_back(
         SegmentReading{heap_.base() + offset, segment.nbytes, segment.stream->id(), segment.small, {}});
@@ -379,9 +380,10 @@ std::vector<SegmentReading> SegmentPool::read_segments() {
   return out;
 }
 
-MemoryStats SegmentPool::stats() const {
+MemoryStats SegmentPool::stats() {
   if (in_forked_child()) return {};
   MutexLock lock(mutex_);
+  reclaim_kept(kept_.size());
   return stats_;
 }
 
@@ -398,6 +400,7 @@ void for_each_counter(MemoryStats& stats, Change change) {
 void SegmentPool::reset_peak_stats() {
   if (in_forked_child()) return;
   MutexLock lock(mutex_);
+  reclaim_kept(kept_.size());
   for_each_counter(stats_, [](MemoryCounter& counter) { counter.peak = counter.current; });
 }
 

@@ -93,7 +93,8 @@ class BlockPool {
   // use it.
   virtual void empty_cache() = 0;
 
-  virtual MemoryStats stats() const = 0;
+  // What nothing uses any more is counted as free, here and in the segments, whether or not it was looked at.
+  virtual MemoryStats stats() = 0;
   // All segments and their blocks at one moment, by address.
   virtual std::vector<SegmentReading> read_segments() = 0;
   virtual void reset_peak_stats() = 0;

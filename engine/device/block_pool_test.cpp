@@ -99,6 +99,7 @@ TEST_F(BlockPoolTest, AUseByAnotherStreamKeepsAFreedBlock) {
   EXPECT_NE(meanwhile->data, data);
   gate.open();
   ASSERT_TRUE(side_.wait_until(use).is_ok());
+  EXPECT_EQ(pool_.stats().active_bytes.current, 4096U);
   Block* after = take(4096);
   EXPECT_EQ(after->data, data);
   pool_.free(meanwhile);

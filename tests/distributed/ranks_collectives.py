@@ -137,6 +137,21 @@ def check_coalescing_by_device(rank: int, world_size: int) -> None:
     assert first.tolist() == [world_size - 1.0] * 4 and second.tolist() == [0] * 3
 
 
+def check_tensors_of_another_core(rank: int, world_size: int) -> None:
+    """A process with the limits lifted may use two cores, as a model that is spread over both does under DDP."""
+    core = torch.device("neuron", (rank + 1) % world_size)
+    inputs = everyone(world_size, (4099,), torch.float32)
+    tensor = inputs[rank].to(core)
+    work = dist.all_reduce(tensor, async_op=True)
+    doubled = work.get_future().then(lambda future: future.value()[0] * 2)
+    work.wait()
+    result = doubled.wait()
+    assert tensor.device == result.device == core
+    expected = reduced(inputs, Op.SUM)
+    assert_same(tensor, expected, "all_reduce")
+    assert_same(result, expected * 2, "then")
+
+
 def check_rooted(rank: int, world_size: int) -> None:
     for root in range(world_size):
         inputs = everyone(world_size, (33,), torch.float32)

@@ -298,11 +298,15 @@ def check_error_in_front_of_a_collective_is_named(rank: int, world_size: int) ->
         source.gather(0, outside)
     told = ""
     try:
+        # Raises at once where the other rank's error is already here.
         dist.all_reduce(tensor, group=group)
-        gate.open()
+    except RuntimeError as error:
+        told = str(error)
+    gate.open()
+    try:
         torch.neuron.synchronize()
     except (RuntimeError, IndexError) as error:
-        told = str(error)
+        told += str(error)
     try:
         torch.neuron.synchronize()
     except (RuntimeError, IndexError) as error:

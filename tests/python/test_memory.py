@@ -64,6 +64,23 @@ def test_statistics_keys() -> None:
     assert total - free == torch.neuron.memory_reserved()
 
 
+def test_what_another_stream_has_used_is_active_until_then(hold: Hold, queued: bool) -> None:
+    side = torch.neuron.Stream()
+    before = torch.neuron.memory_stats()["active_bytes"]["current"]
+    tensor = torch.zeros(1000, device="neuron")
+    gate = hold(side)
+    tensor.record_stream(side)
+    del tensor
+    torch.neuron.reset_peak_memory_stats()
+    active = torch.neuron.memory_stats()["active_bytes"]
+    assert active["peak"] == active["current"] == before + 4096
+    gate.open()
+    torch.neuron.synchronize()
+    torch.neuron.reset_peak_memory_stats()
+    active = torch.neuron.memory_stats()["active_bytes"]
+    assert active["peak"] == active["current"] == before
+
+
 def test_public_names_are_the_same() -> None:
     assert torch_neuronx.memory_allocated() == torch.neuron.memory_allocated()
     assert torch_neuronx.memory_stats()["limit"] == torch.neuron.memory_stats()["limit"] == 24 << 30

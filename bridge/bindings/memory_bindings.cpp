@@ -33,7 +33,9 @@ py::dict memory_stats(int device) {
   out["allocated_bytes"] = counter(stats.allocated_bytes);
   out["requested_bytes"] = counter(stats.requested_bytes);
   out["reserved_bytes"] = counter(stats.reserved_bytes);
-  out["active_bytes"] = counter(stats.active_bytes);
+  // The product's order is reserved >= allocated >= active: freed memory that another stream still uses is not active.
+  out["active_bytes"] = counter(stats.allocated_bytes);
+  out["kept_bytes"] = counter(stats.kept_bytes);
   out["segments"] = counter(stats.segments);
   out["blocks"] = counter(stats.blocks);
   out["num_alloc_retries"] = stats.alloc_retries;

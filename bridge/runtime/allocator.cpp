@@ -54,7 +54,7 @@ class NeuronAllocator final : public c10::DeviceAllocator {
     fill(out.active, stats.blocks);
     fill(out.allocated_bytes, stats.allocated_bytes);
     fill(out.reserved_bytes, stats.reserved_bytes);
-    fill(out.active_bytes, stats.active_bytes);
+    fill(out.active_bytes, stats.allocated_bytes);
     fill(out.requested_bytes, stats.requested_bytes);
     out.num_alloc_retries = static_cast<std::int64_t>(stats.alloc_retries);
     out.num_ooms = static_cast<std::int64_t>(stats.ooms);

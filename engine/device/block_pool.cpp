@@ -156,7 +156,6 @@ Result<PoolBlock*> SegmentPool::take(std::size_t requested, Stream& stream, cons
   block->site = site;
   add(stats_.allocated_bytes, nbytes);
   add(stats_.requested_bytes, requested);
-  add(stats_.active_bytes, nbytes);
   add(stats_.blocks, 1);
   record(MemoryAction::kAlloc, stream, block->data, requested, site);
   return block;
@@ -228,12 +227,12 @@ void SegmentPool::free(Block* block) {
   }
   freed.state = BlockState::kKept;
   kept_.push_back(&freed);
+  add(stats_.kept_bytes, freed.nbytes);
 }
 
 // The block joins its free neighbours.
 void SegmentPool::make_free(PoolBlock& block, const CallSite& site) {
   FreeBlocks& available = free_blocks(*block.stream, block.segment->small);
-  subtract(stats_.active_bytes, block.nbytes);
   record(MemoryAction::kFreeCompleted, *block.stream, block.data, block.requested, site);
   block.state = BlockState::kFree;
   block.uses.clear();
@@ -284,6 +283,7 @@ void SegmentPool::reclaim_kept(std::size_t looks) {
     block->segment->last_use = std::max(block->segment->last_use, block->stream->submitted());
     kept_[next_look_] = kept_.back();
     kept_.pop_back();
+    subtract(stats_.kept_bytes, block->nbytes);
     make_free(*block, nullptr);
   }
 }
@@ -391,7 +391,7 @@ namespace {
 template <typename Change>
 void for_each_counter(MemoryStats& stats, Change change) {
   for (MemoryCounter* counter : {&stats.allocated_bytes, &stats.requested_bytes, &stats.reserved_bytes,
-                                 &stats.active_bytes, &stats.segments, &stats.blocks}) {
+                                 &stats.kept_bytes, &stats.segments, &stats.blocks}) {
     change(*counter);
   }
 }

@@ -68,7 +68,7 @@ struct MemoryStats {
   MemoryCounter allocated_bytes;  // handed out, in slices
   MemoryCounter requested_bytes;  // handed out, as asked
   MemoryCounter reserved_bytes;   // segments
-  MemoryCounter active_bytes;     // handed out, or freed and kept by another user
+  MemoryCounter kept_bytes;       // freed, but another user is not done with them
   MemoryCounter segments, blocks;
   std::uint64_t alloc_retries = 0, ooms = 0, allocation_requests = 0, frees = 0;
   std::size_t limit = 0;

@@ -29,10 +29,10 @@ Status out_of_memory(const std::string& core_name, std::size_t requested, const 
                      " (alignment: none, usage: tensors) on " + core_name + " (emulated): " + bound;
   text += row("requested", static_cast<double>(requested));
   text += row("allocated", current(stats.allocated_bytes));
-  text +=
-      row("freed, but in use by other streams", current(stats.active_bytes) - current(stats.allocated_bytes));
+  text += row("freed, but in use by other streams", current(stats.kept_bytes));
   text += row("reserved", reserved);
-  text += row("cached (reserved, not in use)", reserved - current(stats.active_bytes));
+  text += row("cached (reserved, not in use)",
+              reserved - current(stats.allocated_bytes) - current(stats.kept_bytes));
   text += row("total", static_cast<double>(stats.limit));
   return Status(StatusCode::kOutOfMemory, text);
 }

@@ -32,13 +32,17 @@ _KINDS = (
     ("Allocated memory", "allocated_bytes"),
     ("Requested memory", "requested_bytes"),
     ("Active memory", "active_bytes"),
+    ("Freed, in use by other streams", "kept_bytes"),
     ("Reserved memory", "reserved_bytes"),
 )
 _COLUMNS = ("current", "peak", "allocated", "freed")
 
 
 def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
-    """All statistics, nested (`stats["allocated_bytes"]["peak"]`) and flat (`stats["allocated_bytes.all.peak"]`)."""
+    """All statistics, nested (`stats["allocated_bytes"]["peak"]`) and flat (`stats["allocated_bytes.all.peak"]`).
+
+    `kept_bytes`, ours, are freed but another stream is not done with them; the product's keys leave those out.
+    """
     stats: dict[str, Any] = dict(_C.memory_stats(device_index(device)))
     flat = {
         f"{name}.all.{column}": number

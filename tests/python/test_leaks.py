@@ -61,7 +61,7 @@ def state():
     return {
         "host": int(status["RssAnon"].split()[0]) << 10,
         "allocated": torch.neuron.memory_allocated(),
-        "active": torch.neuron.memory_stats()["active_bytes"]["current"],
+        "kept": torch.neuron.memory_stats()["kept_bytes"]["current"],
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
         "threads": len(list(Path("/proc/self/task").iterdir())),
     }
@@ -117,7 +117,7 @@ def check(warm: int, rounds: int, operators: int, host_bytes: int) -> None:
     program = PROGRAM.replace("WARM", str(warm)).replace("ROUNDS", str(rounds))
     before, after, ran = json.loads(run_script(program, timeout=3000))
     assert ran >= operators
-    for kind in ("allocated", "active", "descriptors", "threads"):
+    for kind in ("allocated", "kept", "descriptors", "threads"):
         assert after[kind] <= before[kind], (kind, before, after)
     assert after["host"] - before["host"] < host_bytes, (before, after)
 

@@ -15,6 +15,7 @@
 #include "bridge/distributed/process_group_neuron.h"
 #include "bridge/rules/rules.h"
 #include "bridge/runtime/errors.h"
+#include "bridge/runtime/python_unlocked.h"
 
 namespace neuron::bridge {
 
@@ -37,8 +38,8 @@ class UnlockedHolder {
   UnlockedHolder& operator=(const UnlockedHolder&) = default;
   UnlockedHolder& operator=(UnlockedHolder&&) noexcept = default;
   ~UnlockedHolder() {
-    if (!pointer_ || PyGILState_Check() == 0) return;
-    const py::gil_scoped_release unlocked;
+    if (!pointer_) return;
+    const PythonUnlocked unlocked;
     pointer_.reset();
   }
   T* get() const noexcept { return pointer_.get(); }

@@ -165,4 +165,19 @@ void CallKey::add_value(const c10::IValue& value) {
   }
 }
 
+bool varies_within_key(ArgumentKind kind, const c10::IValue& value) {
+  switch (kind) {
+    case ArgumentKind::kScalar:
+    case ArgumentKind::kScalarList:
+    case ArgumentKind::kGenerator:
+      return true;
+    case ArgumentKind::kValue:
+      return value.isDouble();
+    case ArgumentKind::kTensor:
+    case ArgumentKind::kTensorList:
+      break;
+  }
+  return false;
+}
+
 }  // namespace neuron::bridge

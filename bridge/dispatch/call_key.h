@@ -44,4 +44,8 @@ struct CallKey {
   }
 };
 
+// Whether calls of one key may differ in this argument's value, which is then taken from each call anew. Of tensors the
+// address differs.
+bool varies_within_key(ArgumentKind kind, const c10::IValue& value);
+
 }  // namespace neuron::bridge

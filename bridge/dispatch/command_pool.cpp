@@ -18,13 +18,10 @@ PlanCommand* closed_mark() { return reinterpret_cast<PlanCommand*>(std::uintptr_
 std::unique_ptr<PlanCommand> CommandPool::take() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (fetched_ == nullptr) {
-    PlanCommand* all = returned_.load(std::memory_order_relaxed);
-    while (all != nullptr && all != closed_mark() &&
-           !returned_.compare_exchange_weak(all, nullptr, std::memory_order_acquire,
-                                            std::memory_order_relaxed)) {
-    }
-    if (all == nullptr || all == closed_mark()) return nullptr;
-    fetched_ = all;
+    PlanCommand* const top = returned_.load(std::memory_order_relaxed);
+    if (top == nullptr || top == closed_mark()) return nullptr;
+    // Others add to it at most: only close() sets the mark, under this lock.
+    fetched_ = returned_.exchange(nullptr, std::memory_order_acquire);
   }
   PlanCommand* const taken = std::exchange(fetched_, fetched_->next_in_pool);
   // It was last written to by another core; the next call will need it.
@@ -56,11 +53,12 @@ bool CommandPool::give_back(PlanCommand& command) noexcept {
 
 void CommandPool::close() {
   PlanCommand* fetched = nullptr;
+  PlanCommand* returned = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     fetched = std::exchange(fetched_, nullptr);
+    returned = returned_.exchange(closed_mark(), std::memory_order_acquire);
   }
-  PlanCommand* returned = returned_.exchange(closed_mark(), std::memory_order_acquire);
   if (returned == closed_mark()) returned = nullptr;
   for (PlanCommand* list : {fetched, returned}) {
     while (list != nullptr) delete std::exchange(list, list->next_in_pool);

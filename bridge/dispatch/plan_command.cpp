@@ -42,22 +42,6 @@ c10::IValue with_aliases(const c10::IValue& value, const std::vector<at::Tensor>
   return list;
 }
 
-// Whether the argument's value is not in the key (call_key.h).
-bool varies(ArgumentKind kind, const c10::IValue& value) {
-  switch (kind) {
-    case ArgumentKind::kScalar:
-    case ArgumentKind::kScalarList:
-    case ArgumentKind::kGenerator:
-      return true;
-    case ArgumentKind::kValue:
-      return value.isDouble();
-    case ArgumentKind::kTensor:
-    case ArgumentKind::kTensorList:
-      break;
-  }
-  return false;
-}
-
 }  // namespace
 
 PlanCommand::PlanCommand(PlanPtr plan, const CallKey& key, Arguments arguments)
@@ -78,7 +62,7 @@ PlanCommand::PlanCommand(PlanPtr plan, const CallKey& key, Arguments arguments)
     const c10::IValue& value = arguments[i];
     const bool has_tensors = holds_tensors(info.arguments[i].kind) && !value.isNone();
     arguments_.push_back(has_tensors ? with_aliases(value, aliases_, next) : on_host(value));
-    if (varies(info.arguments[i].kind, value)) varying_arguments_.push_back(i);
+    if (varies_within_key(info.arguments[i].kind, value)) varying_arguments_.push_back(i);
   }
   for (const OutputSpec& spec : plan_->outputs) {
     outputs_.push_back(spec.defined ? make_alias(nullptr, spec.nbytes, spec.sizes, spec.strides, spec.dtype)

@@ -81,7 +81,7 @@ class SegmentPool final : public BlockPool {
   Status make_segment(std::size_t nbytes, Stream& stream, bool small, const CallSite& site) REQUIRES(mutex_);
   void split(PoolBlock& block, std::size_t nbytes) REQUIRES(mutex_);
   void make_free(PoolBlock& block, const CallSite& site) REQUIRES(mutex_);
-  void reclaim_kept(std::size_t looks) REQUIRES(mutex_);
+  void reclaim_kept(std::size_t looks = SIZE_MAX) REQUIRES(mutex_);
   void release_segments(const CallSite& site) REQUIRES(mutex_);
   std::vector<PoolBlock::Use> pending_uses() const REQUIRES(mutex_);
   void wait_and_release(Deadline deadline, const CallSite& site) EXCLUDES(mutex_);
@@ -139,7 +139,7 @@ Result<PoolBlock*> SegmentPool::take(std::size_t requested, Stream& stream, cons
   }
   PoolBlock* block = available.find(nbytes);
   if (block == nullptr && !kept_.empty()) {
-    reclaim_kept(kept_.size());
+    reclaim_kept();
     block = available.find(nbytes);
   }
   if (block == nullptr) {
@@ -308,7 +308,7 @@ void SegmentPool::wait_and_release(Deadline deadline, const CallSite& site) {
     if (!use.stream->runs_here()) (void)use.stream->wait_until(use.position, deadline);
   }
   MutexLock lock(mutex_);
-  reclaim_kept(kept_.size());
+  reclaim_kept();
   release_segments(site);
 }
 
@@ -368,7 +368,7 @@ std::vector<SegmentReading> SegmentPool::read_segments() {
   std::vector<SegmentReading> out;
   if (in_forked_child()) return out;
   MutexLock lock(mutex_);
-  reclaim_kept(kept_.size());
+  reclaim_kept();
   for (const auto& [offset, segment] : segments_) {
     SegmentReading& reading = out.emplace_back(
         SegmentReading{heap_.base() + offset, segment.nbytes, segment.stream->id(), segment.small, {}});
@@ -383,7 +383,7 @@ std::vector<SegmentReading> SegmentPool::read_segments() {
 MemoryStats SegmentPool::stats() {
   if (in_forked_child()) return {};
   MutexLock lock(mutex_);
-  reclaim_kept(kept_.size());
+  reclaim_kept();
   return stats_;
 }
 
@@ -400,7 +400,7 @@ void for_each_counter(MemoryStats& stats, Change change) {
 void SegmentPool::reset_peak_stats() {
   if (in_forked_child()) return;
   MutexLock lock(mutex_);
-  reclaim_kept(kept_.size());
+  reclaim_kept();
   for_each_counter(stats_, [](MemoryCounter& counter) { counter.peak = counter.current; });
 }
 

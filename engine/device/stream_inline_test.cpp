@@ -21,6 +21,13 @@ class StreamInlineTest : public ::testing::Test {
     return id;
   }
 
+  static std::unique_ptr<Core> core_that_runs_ahead(std::uint32_t commands) {
+    CoreOptions options;
+    options.memory_limit = DeviceHeap::kUnit;
+    options.run_ahead.commands = commands;
+    return make_test_core(options);
+  }
+
   const InlinePolicyScope policy_{InlinePolicy::kAlways};
   std::unique_ptr<Core> core_ = make_test_core();
   Stream& stream_ = core_->default_stream();
@@ -84,10 +91,7 @@ TEST_F(StreamInlineTest, OldCommandsAreNotRunAgain) {
     void retire() noexcept override {}
     int& runs;
   };
-  CoreOptions options;
-  options.memory_limit = DeviceHeap::kUnit;
-  options.run_ahead.commands = 2;
-  const auto core = make_test_core(options);
+  const auto core = core_that_runs_ahead(2);
   Stream& stream = core->default_stream();
   int runs = 0;
   Recycled first(runs);
@@ -113,10 +117,7 @@ TEST_F(StreamInlineTest, OldCommandsAreNotRunAgain) {
 // completed and others fill the ring (under TSan a slot that is written too early is a race).
 TEST_F(StreamInlineTest, ARingThatFillsBehindAnInlineCommandKeepsOrder) {
   constexpr int kCommands = 4;
-  CoreOptions options;
-  options.memory_limit = DeviceHeap::kUnit;
-  options.run_ahead.commands = kCommands;
-  const auto core = make_test_core(options);
+  const auto core = core_that_runs_ahead(kCommands);
   Stream& stream = core->default_stream();
   std::vector<int> order;
   std::vector<int> expected;

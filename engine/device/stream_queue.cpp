@@ -138,17 +138,14 @@ StreamPosition StreamQueue::enqueue(std::unique_ptr<Command> command) {
 }
 
 void StreamQueue::wait_for_room(StreamPosition position, std::uint64_t held_bytes) {
-  const std::uint64_t item = enqueued_ + 1;
-  if (item > limits_.commands) {
-    // So many commands before this one must have left the ring.
-    const std::uint64_t oldest = item - limits_.commands;
-    const StreamPosition needed = ring_[oldest & mask_].position;
-    if (needed > known_completed_) known_completed_ = completed();
-    if (needed > known_completed_) [[unlikely]] {
-      NEURON_CHECK(!runs_here(), "a command filled the stream that it runs on");
-      // Sleep until there is some room, not just for one command: a wake-up costs more than most commands.
-      completed_.wait(ring_[(oldest + limits_.commands / 8) & mask_].position, Deadline::never());
-    }
+  // The command that must have left the ring; at first a slot that was not used yet.
+  const std::uint64_t oldest = enqueued_ + 1 - limits_.commands;
+  const StreamPosition needed = ring_[oldest & mask_].position;
+  if (needed > known_completed_) known_completed_ = completed();
+  if (needed > known_completed_) [[unlikely]] {
+    NEURON_CHECK(!runs_here(), "a command filled the stream that it runs on");
+    // Sleep until there is some room, not just for one command: a wake-up costs more than most commands.
+    completed_.wait(ring_[(oldest + limits_.commands / 8) & mask_].position, Deadline::never());
   }
   if (held_bytes == 0) return;
   while (held_bytes_.load(std::memory_order_acquire) + held_bytes > limits_.bytes) {

@@ -64,8 +64,8 @@ class StreamQueue {
     Command* command = nullptr;
     StreamPosition position = 0;
   };
-  std::vector<Slot>
-      ring_;  // a power of two slots; the n-th command for the thread, from 1, has slot n & mask_
+  // A power of two slots; the n-th command for the thread, from 1, has slot n & mask_. Unused: position 0.
+  std::vector<Slot> ring_;
   const std::uint64_t mask_;
 
   // The two sides write to cache lines of their own, so that a thread that keeps up does not slow the

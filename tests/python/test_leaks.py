@@ -7,10 +7,22 @@ import json
 import pytest
 from scripts import run_script
 
-PROGRAM = """
+# The head of each program.
+HOST_BYTES = """
 import ctypes, gc, json
 from pathlib import Path
 
+def host_bytes():
+    gc.collect()
+    torch.neuron.synchronize()
+    torch.neuron.empty_cache()
+    _C.empty_host_cache()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["RssAnon"].split()[0]) << 10
+"""
+
+PROGRAM = """
 side = torch.neuron.Stream()
 model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.Dropout(0.1)).to("neuron")
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -52,14 +64,8 @@ def one_round(number):
     return y.item() + count + sparse.sum().item()
 
 def state():
-    gc.collect()
-    torch.neuron.synchronize()
-    torch.neuron.empty_cache()
-    _C.empty_host_cache()
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {
-        "host": int(status["RssAnon"].split()[0]) << 10,
+        "host": host_bytes(),  # first: it waits and empties the caches
         "allocated": torch.neuron.memory_allocated(),
         "kept": torch.neuron.memory_stats()["kept_bytes"]["current"],
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
@@ -79,17 +85,6 @@ print(json.dumps([before, after, ran]))
 
 
 MANY_SHAPES = """
-import ctypes, gc, json
-from pathlib import Path
-
-def host_bytes():
-    gc.collect()
-    torch.neuron.synchronize()
-    torch.neuron.empty_cache()
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["RssAnon"].split()[0]) << 10
-
 def more_shapes_than_plans():
     for size in range(1200):
         x = torch.empty(size % 7 + 1, size, device="neuron")
@@ -108,13 +103,13 @@ print(json.dumps([host_bytes() - before, _C.plan_cache_stats()["evictions"] - ev
 @pytest.mark.parametrize("inline", ["always", "never"])
 def test_plans_that_are_given_up(inline: str) -> None:
     """A plan and its used commands hold each other: both go when the plan has lost its place."""
-    grown, evicted = json.loads(run_script(MANY_SHAPES, {"NEURON_EMU_INLINE": inline}))
+    grown, evicted = json.loads(run_script(HOST_BYTES + MANY_SHAPES, {"NEURON_EMU_INLINE": inline}))
     assert evicted >= 4000
     assert grown < 2 << 20  # some 2 KB for each plan would be 9 MB
 
 
 def check(warm: int, rounds: int, operators: int, host_bytes: int) -> None:
-    program = PROGRAM.replace("WARM", str(warm)).replace("ROUNDS", str(rounds))
+    program = HOST_BYTES + PROGRAM.replace("WARM", str(warm)).replace("ROUNDS", str(rounds))
     before, after, ran = json.loads(run_script(program, timeout=3000))
     assert ran >= operators
     for kind in ("allocated", "kept", "descriptors", "threads"):

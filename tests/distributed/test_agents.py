@@ -136,6 +136,7 @@ if saved.exists():
     state = torch.load(saved, map_location="neuron")
     step, weights = state["step"], state["weights"]
 assert (attempt, step) in ((0, 0), (1, 3)), (attempt, step)
+dist.barrier()  # collectives are asynchronous: without it rank 0 is at its checkpoint before a late rank looks for one
 while step < 6:
     gradient = torch.full((4,), rank + 1.0, device="neuron")
     dist.all_reduce(gradient)
@@ -144,7 +145,7 @@ while step < 6:
     if step == 3 and attempt == 0:
         if rank == 0:
             torch.save({"step": step, "weights": weights}, saved)
-        dist.barrier()
+        dist.barrier()  # the checkpoint is whole
         if rank == 1:
             sys.exit(5)
 assert weights.tolist() == [6 * 3.0] * 4, weights

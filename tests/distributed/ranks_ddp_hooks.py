@@ -5,6 +5,7 @@ import functools
 import torch
 import torch.distributed as dist
 from ranks_ddp import assert_equal_everywhere, assert_trained_alike, small_model, train
+from reference import fails_with
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
 from torch.distributed.algorithms.ddp_comm_hooks.ddp_zero_hook import hook_with_zero_step
@@ -45,8 +46,12 @@ def check_hooks_of_half_width(rank: int, world_size: int) -> None:
     """Each with the gradients of gloo as far as their type goes."""
 
     def bf16(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        # DDP refuses torch's own hook by its name wherever there is no CUDA or XPU.
         return default_hooks.bf16_compress_hook(state, bucket)
+
+    # By its name, wherever there is no CUDA or XPU (docs/trainers.md).
+    ddp = DDP(nn.Linear(2, 2, device="neuron"))
+    refused = functools.partial(ddp.register_comm_hook, None, default_hooks.bf16_compress_hook)
+    fails_with(TypeError, "BF16 all reduce communication hook required", refused)
 
     exact = train("neuron", prepare=lambda ddp: ddp.register_comm_hook(dist.group.WORLD, default_hooks.allreduce_hook))
     assert_trained_alike(exact, on_gloo())

@@ -16,6 +16,7 @@
 #include "bridge/dispatch/execute.h"
 #include "bridge/dispatch/operators.h"
 #include "bridge/dispatch/unboxed_kernel.h"
+#include "bridge/dispatch/widened_kernel.h"
 #include "bridge/ops/own_operators.h"
 
 namespace neuron::bridge {
@@ -109,6 +110,7 @@ torch::CppFunction kernel_for(const c10::OperatorHandle& op) {
       {"WS>W", &unboxed<at::Tensor&(W, S)>},
       {"WTS>W", &unboxed<at::Tensor&(W, T, S)>},
   };
+  if (auto widened = widened_kernel(op)) return *std::move(widened);
   const auto found = kUnboxed.find(shape_of(op.schema()));
   if (found != kUnboxed.end()) return found->second(op);
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(op));

@@ -218,12 +218,18 @@ def run_torchrun(
     env: Mapping[str, str | None] | None = None,
     args: Sequence[str] = (),
 ) -> RankResult:
-    """All ranks under torchrun on this node; the output of launcher and workers is one text each."""
+    """All ranks under torchrun on this node; the output of launcher and workers is one text each, rank after rank.
+
+    torchrun starts workers unbuffered: of a line, text and end are two writes, and on a stream that they share one
+    line would end in another. So each writes to a file of its own.
+    """
     with tempfile.TemporaryDirectory(prefix="neuron-torchrun-") as folder:
         path = script if isinstance(script, Path) else Path(folder) / "script.py"
         if isinstance(script, str):
             path.write_text(script)
+        logs = Path(folder) / "logs"
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}"]
+        command += ["--log-dir", str(logs), "--redirects", "3"]
         started = time.monotonic()
         process = subprocess.Popen(
             [*command, str(path), *args],
@@ -241,4 +247,8 @@ def run_torchrun(
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
             code = None
-        return RankResult(-1, code, out, err, time.monotonic() - started)
+        told = {
+            stream: "".join(log.read_text(errors="replace") for log in sorted(logs.glob(f"*/attempt_*/*/{stream}.log")))
+            for stream in ("stdout", "stderr")
+        }
+        return RankResult(-1, code, out + told["stdout"], told["stderr"] + err, time.monotonic() - started)

@@ -2,6 +2,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -16,58 +17,68 @@ namespace neuron::bridge {
 
 namespace {
 
-// The type to compute in, or nothing when the CPU kernel takes this one.
-using Widening = std::optional<at::ScalarType> (*)(at::ScalarType);
+struct Widening {
+  bool (*is_narrow)(at::ScalarType);  // the CPU kernel does not take it
+  at::ScalarType wide;                // to compute in
+};
 
-std::optional<at::ScalarType> float_for_half(at::ScalarType type) {
-  if (type == at::kHalf || type == at::kBFloat16) return at::kFloat;
-  return std::nullopt;
-}
+bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+bool is_integer(at::ScalarType type) { return at::isIntegralType(type, /*includeBool=*/false); }
 
+constexpr Widening kFloatForHalf{is_half, at::kFloat};
 // Exact for counts and bounds up to 2^53.
-std::optional<at::ScalarType> double_for_integers(at::ScalarType type) {
-  if (at::isIntegralType(type, /*includeBool=*/false)) return at::kDouble;
-  return std::nullopt;
-}
+constexpr Widening kDoubleForIntegers{is_integer, at::kDouble};
 
-Widening widening_of(const std::string& name) {
-  static const std::unordered_map<std::string, Widening> kWidenings = {
-      {"aten::histc", double_for_integers},
-      {"aten::avg_pool3d", float_for_half},
-      {"aten::avg_pool3d_backward", float_for_half},
-      {"aten::_upsample_bilinear2d_aa", float_for_half},
-      {"aten::_upsample_bilinear2d_aa_backward", float_for_half},
-      {"aten::_upsample_bicubic2d_aa", float_for_half},
-      {"aten::_upsample_bicubic2d_aa_backward", float_for_half},
-      {"aten::multi_margin_loss", float_for_half},
-      {"aten::multi_margin_loss_backward", float_for_half},
-      {"aten::multilabel_margin_loss_forward", float_for_half},
-      {"aten::multilabel_margin_loss_backward", float_for_half},
-      {"aten::_standard_gamma", float_for_half},
-      {"aten::_standard_gamma_grad", float_for_half},
-      {"aten::_sample_dirichlet", float_for_half},
-      {"aten::_dirichlet_grad", float_for_half},
-      {"aten::binomial", float_for_half},
+const Widening* widening_of(const std::string& name) {
+  static const std::unordered_map<std::string, const Widening*> kWidenings = {
+      {"aten::histc", &kDoubleForIntegers},
+      {"aten::avg_pool3d", &kFloatForHalf},
+      {"aten::avg_pool3d_backward", &kFloatForHalf},
+      {"aten::_upsample_bilinear2d_aa", &kFloatForHalf},
+      {"aten::_upsample_bilinear2d_aa_backward", &kFloatForHalf},
+      {"aten::_upsample_bicubic2d_aa", &kFloatForHalf},
+      {"aten::_upsample_bicubic2d_aa_backward", &kFloatForHalf},
+      {"aten::multi_margin_loss", &kFloatForHalf},
+      {"aten::multi_margin_loss_backward", &kFloatForHalf},
+      {"aten::multilabel_margin_loss_forward", &kFloatForHalf},
+      {"aten::multilabel_margin_loss_backward", &kFloatForHalf},
+      {"aten::_standard_gamma", &kFloatForHalf},
+      {"aten::_standard_gamma_grad", &kFloatForHalf},
+      {"aten::_sample_dirichlet", &kFloatForHalf},
+      {"aten::_dirichlet_grad", &kFloatForHalf},
+      {"aten::binomial", &kFloatForHalf},
   };
   const auto found = kWidenings.find(name);
   return found == kWidenings.end() ? nullptr : found->second;
 }
 
-// One call whose tensors of a narrow type are replaced by wide copies.
+// The one narrow type of a call; nothing when it has none, or several, or the wide type as well: then the kernel has its
+// own answer to types that differ.
+std::optional<at::ScalarType> narrow_type(const Widening& widening, torch::jit::Stack::const_iterator first,
+                                          torch::jit::Stack::const_iterator last) {
+  std::optional<at::ScalarType> narrow;
+  bool differ = false;
+  const auto look = [&](const at::Tensor& tensor) {
+    if (!on_device(tensor)) return;
+    const at::ScalarType type = tensor.scalar_type();
+    if (type == widening.wide) differ = true;
+    if (!widening.is_narrow(type)) return;
+    if (narrow && *narrow != type) differ = true;
+    narrow = type;
+  };
+  for (; first != last; ++first) for_each_tensor(*first, look);
+  return differ ? std::nullopt : narrow;
+}
+
+// One call whose tensors of the narrow type give their places to wide copies.
 class WideCall {
  public:
-  WideCall(Widening widening, const OpInfo& info, const torch::jit::Stack& stack) {
-    const std::size_t first = stack.size() - info.arguments.size();
-    for (std::size_t i = 0; i < info.arguments.size(); ++i) {
-      auto mapped = map_tensors(stack[first + i], [&](const at::Tensor& tensor) {
-        return widen(widening, tensor, info.arguments[i]);
-      });
-      arguments_.push_back(mapped ? *std::move(mapped) : stack[first + i]);
-    }
-  }
+  WideCall(at::ScalarType narrow, at::ScalarType wide) : narrow_(narrow), wide_(wide) {}
 
-  bool widens() const { return narrow_.has_value(); }
-  torch::jit::Stack& arguments() { return arguments_; }
+  void widen(c10::IValue& value, bool written) {
+    auto mapped = map_tensors(value, [&](const at::Tensor& tensor) { return widened(tensor, written); });
+    if (mapped) value = *std::move(mapped);
+  }
 
   // Rounds what the call wrote to arguments into them.
   void write_back() {
@@ -77,61 +88,62 @@ class WideCall {
     }
   }
 
-  // A written argument itself, or the result in the type that was given.
-  at::Tensor narrow(const at::Tensor& result) const {
-    for (const auto& [given, wide] : written_) {
-      if (wide.is_same(result)) return given;
-    }
-    return result.defined() && result.scalar_type() == wide_ ? result.to(*narrow_) : result;
+  // Of a result: the written argument that it is, or itself in the narrow type.
+  void narrow(c10::IValue& value) const {
+    auto mapped = map_tensors(value, [this](const at::Tensor& tensor) { return narrowed(tensor); });
+    if (mapped) value = *std::move(mapped);
   }
 
  private:
-  at::Tensor widen(Widening widening, const at::Tensor& tensor, const ArgumentInfo& argument) {
-    if (!on_device(tensor)) return tensor;
-    const auto wide_type = widening(tensor.scalar_type());
-    if (!wide_type) return tensor;
-    if (!narrow_) narrow_ = tensor.scalar_type();
-    wide_ = *wide_type;
+  at::Tensor widened(const at::Tensor& tensor, bool written) {
+    if (!on_device(tensor) || tensor.scalar_type() != narrow_) return tensor;
     at::Tensor wide = tensor.to(wide_);
-    if (argument.written) written_.emplace_back(tensor, wide);
+    if (written) written_.emplace_back(tensor, wide);
     return wide;
   }
 
-  torch::jit::Stack arguments_;
+  at::Tensor narrowed(const at::Tensor& result) const {
+    for (const auto& [given, wide] : written_) {
+      if (wide.is_same(result)) return given;
+    }
+    return result.defined() && result.scalar_type() == wide_ ? result.to(narrow_) : result;
+  }
+
+  const at::ScalarType narrow_;
+  const at::ScalarType wide_;
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> written_;
-  std::optional<at::ScalarType> narrow_;
-  at::ScalarType wide_ = at::kFloat;
 };
 
 class WidenedKernel final : public c10::OperatorKernel {
  public:
-  WidenedKernel(const c10::OperatorHandle& handle, Widening widening)
+  WidenedKernel(const c10::OperatorHandle& handle, const Widening& widening)
       : operator_(handle), widening_(widening) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     Operator& known = operator_.get();
-    WideCall call(widening_, known.info, *stack);
-    if (!call.widens()) return execute(known.info, known.plans, *stack);
-    op.redispatchBoxed(keys, &call.arguments());
+    const auto& arguments = known.info.arguments;
+    const std::size_t first = stack->size() - arguments.size();
+    const auto narrow =
+        narrow_type(widening_, stack->cbegin() + static_cast<std::ptrdiff_t>(first), stack->cend());
+    if (!narrow) return execute(known.info, known.plans, *stack);
+    WideCall call(*narrow, widening_.wide);
+    for (std::size_t i = 0; i < arguments.size(); ++i) call.widen((*stack)[first + i], arguments[i].written);
+    op.redispatchBoxed(keys, stack);
     call.write_back();
-    torch::jit::drop(*stack, known.info.arguments.size());
-    for (const c10::IValue& value : call.arguments()) {
-      auto mapped = map_tensors(value, [&call](const at::Tensor& tensor) { return call.narrow(tensor); });
-      stack->push_back(mapped ? *std::move(mapped) : value);
-    }
+    for (std::size_t i = first; i < stack->size(); ++i) call.narrow((*stack)[i]);
   }
 
  private:
   LazyOperator operator_;
-  const Widening widening_;
+  const Widening& widening_;
 };
 
 }  // namespace
 
 std::optional<torch::CppFunction> widened_kernel(const c10::OperatorHandle& op) {
-  const Widening widening = widening_of(op.operator_name().name);
+  const Widening* const widening = widening_of(op.operator_name().name);
   if (widening == nullptr) return std::nullopt;
-  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<WidenedKernel>(op, widening));
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<WidenedKernel>(op, *widening));
 }
 
 }  // namespace neuron::bridge

@@ -85,6 +85,17 @@ def test_a_type_that_no_device_takes_is_refused() -> None:
         torch.histc(torch.tensor([True, False], device="neuron"), 2)
 
 
+def test_types_that_differ_are_left_to_the_kernel() -> None:
+    chosen, out = torch.arange(4, device="neuron"), torch.empty(4, dtype=torch.float64, device="neuron")
+    with pytest.raises(RuntimeError, match="histogram"):
+        torch.histc(chosen, 4, out=out).cpu()
+    target = torch.tensor([0, 2], device="neuron")
+    for given, weight in ((torch.float32, torch.float16), (torch.float16, torch.bfloat16)):
+        scores, weights = torch.ones(2, 3, dtype=given, device="neuron"), torch.ones(3, dtype=weight, device="neuron")
+        with pytest.raises(RuntimeError, match="expected scalar type Float but found Half|not implemented for .Half"):
+            F.multi_margin_loss(scores, target, weight=weights).cpu()
+
+
 def test_nothing_drains() -> None:
     chosen = torch.arange(8, device="neuron")
     _C.reset_op_counts()
